@@ -570,16 +570,3 @@ def test_that_there_was_a_change_is_known_for_longer_than_its_rows(place, small_
         assert [one.number for one in made] == [*range(again.state.number - 31, again.state.number + 1)]
     with Opened(place) as last:
         assert last.state.made[:32] == made
-
-
-def test_a_log_from_before_changes_had_headers_has_those_of_its_entries(path):
-    with Opened(path) as reg:
-        reg.reload_table("codes", set={"growth": {"code": "A"}}, by="Ada")
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("drop table headers")
-        file.commit()
-    with Opened(path) as reg:
-        assert [one.by for one in reg.state.made] == ["Ada"]
-        reg.reload_table("codes", set={"growth": {"code": "B"}}, by="Bob")
-    with Opened(path) as reg:
-        assert [one.by for one in reg.state.made] == ["Ada", "Bob"]

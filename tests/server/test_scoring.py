@@ -4,6 +4,7 @@ import itertools
 import logging
 import random
 import sqlite3
+import threading
 from contextlib import closing
 from functools import partial
 
@@ -352,3 +353,28 @@ def test_whether_a_change_has_moved_what_a_fix_rests_on_is_as_looking_through_al
         for policy, suggestion in told:
             for ground in grounds_of(policy.id, suggestion.cells, suggestion.rules or ()):
                 assert has_moved(ground, entry.change) == (ground in moved), (ground, entry.change)
+
+
+def test_what_was_told_by_one_thread_is_not_undone_by_another_that_began_before(tmp_path):
+    (one, first), (other, _) = (served(log=tmp_path / "log.db") for _ in range(2))
+    with first:
+        asks(first)
+        is_looking, may_tell, seen = threading.Event(), threading.Event(), one.clients.seen
+
+        def slowly():
+            found = seen()
+            is_looking.set()
+            may_tell.wait(0.2)
+            return found
+
+        one.clients.seen = slowly
+        beat = threading.Thread(target=one.clients.meet, args=[one.registry], kwargs={"now": True})
+        beat.start()
+        assert is_looking.wait(30)
+        one.clients.seen = seen
+        asks(first)
+        one.clients.meet(one.registry, now=True)
+        may_tell.set()
+        beat.join()
+        [told] = other.clients.scores(other.clients.others(other.registry))
+        assert told.in_all.refused == 2

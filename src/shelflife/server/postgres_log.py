@@ -18,8 +18,6 @@ class PostgresLog(SqlLog):
     """
 
     now = "extract(epoch from clock_timestamp())"
-    blob = "bytea"
-    has_table = "select count(*) from pg_tables where schemaname = current_schema() and tablename = ?"
 
     def __init__(self, url: str, *, longest_silence_s: float = 3.0) -> None:
         self._database = Database(url, _KIND, longest_silence_s=longest_silence_s)

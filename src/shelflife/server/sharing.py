@@ -2,12 +2,14 @@
 
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.errors import LogError
 from shelflife.server.registry import Registry
 
@@ -23,7 +25,7 @@ _TOLD_AGAIN_S = _SHARED_FOR_S / 2
 Seen = TypeVar("Seen")
 
 
-class Shared(Generic[Seen]):
+class Shared(Forked, Generic[Seen]):
     """What one process tells the others of one thing, and what they have told."""
 
     def __init__(self, what: str, kind: type[Seen], every_s: float) -> None:
@@ -37,6 +39,12 @@ class Shared(Generic[Seen]):
         self._told_at: float | None = None
         self._read: dict[str, tuple[bytes, Seen | None]] = {}
         """What others had told when it was last looked at, and what that says."""
+        self._lock = threading.Lock()
+        mind_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """It is another worker, and the one who was at it may not be there any more."""
+        self._lock, self._worker = threading.Lock(), secrets.token_hex(8)
 
     def meet(
         self,
@@ -46,21 +54,28 @@ class Shared(Generic[Seen]):
         *,
         now: bool = False,
     ) -> None:
-        """Tell the others what was seen, if it is time for that, and learn what they have."""
+        """Tell the others what was seen, if it is time for that, and learn what they have.
+
+        Two race here: the thread that follows the log, and one that answers an operator. The first must not put what it saw earlier over what
+        the second has told.
+        """
         if not now and time.monotonic() - self._met_at < self._every_s:
             return
-        self._met_at = time.monotonic()
-        try:
-            if self.is_changed or (
-                self._told_at is not None and self._met_at - self._told_at >= _TOLD_AGAIN_S
-            ):
-                self.is_changed, self._told_at = False, self._met_at
-                registry.share(self._what, self._worker, msgspec.json.encode(seen()), _SHARED_FOR_S)
-            if learn is not None:
-                learn(self.others(registry))
-        except LogError as error:
-            self.is_changed = True
-            _log.info("what was seen of %s is not shared: %s", self._what, error)
+        with self._lock:
+            self._met_at = time.monotonic()
+            try:
+                self._tell(registry, seen)
+                if learn is not None:
+                    learn(self.others(registry))
+            except LogError as error:
+                self.is_changed = True
+                _log.info("what was seen of %s is not shared: %s", self._what, error)
+
+    def _tell(self, registry: Registry, seen: Callable[[], Seen]) -> None:
+        is_due = self._told_at is not None and self._met_at - self._told_at >= _TOLD_AGAIN_S
+        if self.is_changed or is_due:
+            self.is_changed, self._told_at = False, self._met_at
+            registry.share(self._what, self._worker, msgspec.json.encode(seen()), _SHARED_FOR_S)
 
     def others(self, registry: Registry) -> list[Seen]:
         """What the others have told. Whatever has not changed is not read again."""

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from shelflife.contract import Rule
 from shelflife.extras import needing
@@ -40,15 +39,14 @@ create table given_versions (
 ) without rowid;
 create table declared (name text primary key, digests blob not null) without rowid;
 create table workers (id text primary key, number bigint not null, until double precision not null) without rowid;
+create table shared (worker text primary key, seen blob not null, until double precision not null) without rowid;
+create table counts (name text primary key, value bigint not null) without rowid;
+create table headers (number bigint primary key, header blob not null);
 """
-KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA, is_missed=True)
-
-_SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
-_COUNTS = "create table if not exists counts (name text primary key, value bigint not null)"
-_HEADERS = "create table if not exists headers (number bigint primary key, header {blob} not null)"
-"""These are made when they are needed: a log that was made before there were such tables is none the worse for it."""
+KIND = Kind("log", LogError, 0x5348_4C46, 6, _SCHEMA, is_missed=True)
 
 _ROWS = "select key, row from rows where table_name = ?"
+_MADE = "select header from headers order by number"
 _GIVEN_VERSIONS = "select version, content from given_versions where table_name = ?"
 
 _encode = msgspec.json.Encoder().encode
@@ -84,10 +82,6 @@ class SqlLog:
     now = ""
     """The time of day in seconds, where the tables are: the clocks of workers may differ."""
 
-    blob = "blob"
-    has_table = ""
-    """Asks how many tables there are of a name."""
-
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
@@ -117,7 +111,7 @@ class SqlLog:
                     _write_version(connection, table.name, table.version, table.content_name)
                 _write_declared(connection, declared)
         with self._tables.snapshot() as connection:
-            return self._state_in(connection)
+            return _state_in(connection)
 
     def _beginning(self) -> AbstractContextManager[Connection]:
         return self._tables.writing()
@@ -140,7 +134,7 @@ class SqlLog:
                 _write_version(connection, name, one.version, one.content)
             _write_declared(connection, declared)
             _write_entry(connection, entry)
-            self._write_header(connection, entry)
+            _write_header(connection, entry)
             self._tell_all(connection)
             return True
 
@@ -155,7 +149,7 @@ class SqlLog:
             if _head_in(connection) == (number, digest):
                 return ()
             since = entries_since(_entries_in(connection, number), number, digest)
-            return self._state_in(connection) if since is None else since
+            return _state_in(connection) if since is None else since
 
     def declared(self) -> Declared:
         with self._tables.snapshot() as connection:
@@ -172,7 +166,6 @@ class SqlLog:
 
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
         with self._tables.noting() as connection:
-            connection.execute(_SHARED.format(blob=self.blob))
             self._note_for(connection, "shared", "worker", "seen", (worker, seen, for_s))
 
     def _note_for(self, connection: Any, table: str, key: str, column: str, noted: tuple[Any, ...]) -> None:
@@ -186,8 +179,6 @@ class SqlLog:
 
     def shared(self, begins: str) -> Mapping[str, bytes]:
         with self._tables.snapshot() as connection:
-            if not self._has(connection, "shared"):
-                return {}
             stored = connection.execute(
                 f"select worker, seen from shared where until > {self.now} and substr(worker, 1, ?) = ?",  # noqa: S608
                 (len(begins), begins),
@@ -196,7 +187,6 @@ class SqlLog:
 
     def count(self, added: Mapping[str, int]) -> None:
         with self._tables.noting() as connection:
-            connection.execute(_COUNTS)
             connection.executemany(
                 "insert into counts values (?, ?) on conflict (name) do update set value = counts.value + excluded.value",
                 sorted(added.items()),  # in one order, so that no two workers wait for each other
@@ -204,27 +194,7 @@ class SqlLog:
 
     def counted(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
-            has_counts = self._has(connection, "counts")
-            return dict(connection.execute("select name, value from counts")) if has_counts else {}
-
-    def _write_header(self, connection: Any, entry: Entry) -> None:
-        connection.execute(
-            _HEADERS.format(blob=self.blob)
-        )  # nobody else can append now, so nobody else makes it
-        connection.execute("insert into headers values (?, ?)", (entry.number, _encode(entry.header)))
-        connection.execute("delete from headers where number <= ?", (entry.number - MOST_ENTRIES,))
-
-    def _state_in(self, connection: Any) -> State:
-        """The state at the end of the log, with the latest entries. A log that was made before there were headers has those of its entries."""
-        state = _state_in(connection)
-        made = {entry.number: entry.header for entry in state.tail}
-        if self._has(connection, "headers"):
-            stored = connection.execute("select header from headers")
-            made |= {one.number: one for one in (_decode_header(header) for (header,) in stored)}
-        return replace(state, made=tuple(made[number] for number in sorted(made)))
-
-    def _has(self, connection: Any, table: str) -> bool:
-        return bool(connection.execute(self.has_table, (table,)).fetchone()[0])
+            return dict(connection.execute("select name, value from counts"))
 
 
 def _head_in(connection: Connection) -> tuple[int, str]:
@@ -251,7 +221,7 @@ def _entries_in(connection: Connection, after: int = 0) -> tuple[Entry, ...]:
 
 
 def _state_in(connection: Connection) -> State:
-    """The state at the end of the log, with the latest entries."""
+    """The state at the end of the log, with the latest entries and the headers of more."""
     head = connection.execute("select id, number, digest, policies from log")
     log_id, number, digest, policies = head.fetchone()
     tables = {
@@ -274,6 +244,7 @@ def _state_in(connection: Connection) -> State:
         number=number,
         digest=digest,
         tail=_entries_in(connection),
+        made=tuple(_decode_header(header) for (header,) in connection.execute(_MADE)),
     )
 
 
@@ -321,3 +292,8 @@ def _write_entry(connection: Connection, entry: Entry) -> None:
         " (select number, sum(size) over (order by number desc) as total from entries) as totals where total > ?)",
         (entry.number - MOST_ENTRIES, MOST_ROWS),
     )
+
+
+def _write_header(connection: Connection, entry: Entry) -> None:
+    connection.execute("insert into headers values (?, ?)", (entry.number, _encode(entry.header)))
+    connection.execute("delete from headers where number <= ?", (entry.number - MOST_ENTRIES,))

@@ -17,7 +17,6 @@ class SqliteLog(SqlLog):
     """A log in a file. Any number of processes may use it at the same time."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
-    has_table = "select count(*) from sqlite_master where name = ?"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
         """Open the file, or make it. `busy_timeout_s` is for how long a change waits for others that are being written."""
