@@ -130,6 +130,17 @@ def test_the_log_of_a_server_says_it_too(told_of_a_log):
     assert abs(by_name["codes", "growth"]["looked_at"] - time.time()) < 600
 
 
+def test_that_a_table_changed_is_said_though_its_rows_are_not_kept_any_more(log, capsys, monkeypatch):
+    for module in ("log", "sql_log"):
+        monkeypatch.setattr(f"shelflife.server.{module}.MOST_ROWS", 5)
+    with closing(SqliteLog(log)) as opened:
+        registry = Registry({"codes": {"growth": {"code": "A11"}, "basic": {"code": "B"}}}, log=opened)
+        registry.reload_table("codes", set={f"plan{number}": {"code": "C"} for number in range(6)})
+        registry.add_table("prices", {"growth": {"price": 1}})
+    said = json.loads(told(capsys, log, "--json"))
+    assert [(one["table"], one["row"], one["changes"]) for one in said["forecasts"]] == [("codes", None, 13)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

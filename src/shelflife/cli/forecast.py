@@ -119,6 +119,7 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
     with needing("server"):
         from shelflife.server import LogError
         from shelflife.server.logs import is_url, log_at
+        from shelflife.server.state import State
     if not is_url(options.where) and not Path(options.where).is_file():
         raise CommandError(f"there is no file {options.where}")
     try:
@@ -126,20 +127,16 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
             state = log.read(-1, "")
     except LogError as error:
         raise CommandError(str(error)) from None
-    histories = None
-    for entry in getattr(state, "tail", ()):
-        if entry.at <= 0:
-            continue
-        histories = histories or Histories(entry.at)
-        at = max(entry.at, histories.looked_at)  # workers' clocks may differ
-        changed = [
-            name
-            for table, change in entry.change.tables.items()
-            if change.old_version is not None
-            for name in changed_names(table, change.delta.after)
-        ]
-        histories = histories.after(changed, at, at)
-    if histories is not None:
+    if isinstance(state, State) and (made := [header for header in state.made if header.at > 0]):
+        whole = {entry.number: entry.change.tables for entry in state.tail}
+        histories = Histories(made[0].at)
+        for header in made:
+            at = max(header.at, histories.looked_at)  # workers' clocks may differ
+            # Of a change whose rows were too many to be kept, that the tables changed is still known.
+            rows = {name: one.delta.after for name, one in whole.get(header.number, {}).items()}
+            tables = [name for name in header.tables if name not in header.new]
+            changed = [name for table in tables for name in changed_names(table, rows.get(table, ()))]
+            histories = histories.after(changed, at, at)
         now = max(time.time(), histories.looked_at)
         yield _Told(None, now, outlooks(histories, now))
 

@@ -115,6 +115,7 @@ class Entry(msgspec.Struct, frozen=True):
             {name: len(one.delta) for name, one in change.tables.items()},
             change.rules is not None,
             change.policies is not None,
+            tuple(name for name, one in change.tables.items() if one.old_version is None),
         )
 
 
@@ -129,6 +130,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
     has_rules: bool
     has_policies: bool
+    new: tuple[str, ...] = ()
+    """Those of the tables that were not there before."""
 
 
 def check_over(log_id: str, digest: str) -> str:
