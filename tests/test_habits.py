@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.habit_forms import Bursts
-from shelflife.habits import LEAST_SEEN, Habit, Histories, Seen
+from shelflife.habits import LEAST_SEEN, MOST_SEEN, Habit, Histories, Seen
 
 GAP = 24.0
 
@@ -203,9 +203,9 @@ def test_changes_whose_very_moment_is_known_and_several_at_once_can_be_explained
 
 def test_what_came_before_all_that_is_kept_of_the_leader_does_not_speak_against_it():
     chance = Random(4)
-    leader = [Seen(moment, moment + 0.1) for moment in at_random(chance, 80 * GAP)]
+    leader = [Seen(moment, moment + 0.1) for moment in at_random(chance, 160 * GAP)]
     followed = [Seen(one.after + 1, one.by + 1) for one in leader if chance.random() < 0.5]
-    histories = Histories(0.0, {"it": tuple(followed[-24:]), "other": tuple(leader[-24:])})
+    histories = Histories(0.0, {"it": tuple(followed[-MOST_SEEN:]), "other": tuple(leader[-MOST_SEEN:])})
     assert histories.habit_of("it").leader == "other"
 
 

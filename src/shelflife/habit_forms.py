@@ -135,7 +135,9 @@ def mass_of(least: float, most: float, spread: float) -> float:
 
 AT_RANDOM = AtRandom()
 REGULAR = tuple(Regular(shape) for shape in (5.0, 10.0, 20.0, 40.0))
-BURSTS = tuple(Bursts(1 - 1 / changes, ratio) for changes in (2, 4, 8, 16) for ratio in (0.01, 0.03, 0.1))
+BURSTS = tuple(
+    Bursts(1 - 1 / changes, ratio) for changes in (2, 4, 8, 16) for ratio in (0.01, 0.03, 0.1, 0.3)
+)
 ALONE: tuple[tuple[AtRandom, float], ...] = (
     (AtRandom(1.5), 0.08),
     (AtRandom(2.5), 0.08),
@@ -144,8 +146,8 @@ ALONE: tuple[tuple[AtRandom, float], ...] = (
 """The forms of something that goes by itself, each with how likely it is beforehand."""
 
 WITHOUT_MEMORY: tuple[tuple[Bursts, float], ...] = (
-    (Bursts(0.0, 1.0), 0.4),
-    *((form, 0.16 / len(BURSTS)) for form in BURSTS),
+    (Bursts(0.0, 1.0), 0.36),
+    *((form, 0.2 / len(BURSTS)) for form in BURSTS),
 )
 """Those of which several may come between two looks: at random, and in bursts."""
 

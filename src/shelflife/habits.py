@@ -28,7 +28,7 @@ from shelflife.habit_forms import (
     mass_of,
 )
 
-__all__ = ["LEAST_SEEN", "Habit", "Histories", "Kind", "Seen", "changed_names"]
+__all__ = ["LEAST_SEEN", "MOST_SEEN", "Habit", "Histories", "Kind", "Seen", "changed_names"]
 
 LEAST_SEEN = 3
 """Of what was seen to change less often nothing is said: whatever gaps follow, they have not shown yet."""
@@ -36,7 +36,9 @@ LEAST_SEEN = 3
 Kind = Literal["regular", "in bursts", "after another", "no pattern", "too little seen"]
 """What is said of something to people, where it is as good as certain."""
 
-_MOST_SEEN = 24
+MOST_SEEN = 48
+"""Of each thing so many changes are kept, the last ones: some bursts of them, where changes come in bursts."""
+
 _MOST_SEEN_OF_ALL = 1_000
 _MOST_LEADERS = 2
 _MOST_PARTS = 64
@@ -100,7 +102,7 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
             return self._until(now).after(changed, min(looked_at, now), now)
         seen = dict(self.seen)
         for name in changed:
-            seen[name] = (*seen.pop(name, ()), Seen(max(self.since, looked_at), now))[-_MOST_SEEN:]
+            seen[name] = (*seen.pop(name, ()), Seen(max(self.since, looked_at), now))[-MOST_SEEN:]
         excess = sum(map(len, seen.values())) - _MOST_SEEN_OF_ALL
         while excess > 0:
             excess -= len(seen.pop(next(iter(seen))))
@@ -111,6 +113,21 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
         kept = {name: tuple(one for one in changes if one.by <= now) for name, changes in self.seen.items()}
         by_last = sorted(((name, changes) for name, changes in kept.items() if changes), key=_last_by)
         return type(self)(min(self.since, now), dict(by_last))
+
+    def chance(self, name: str, known_at: float, now: float) -> float:
+        """That one of them has changed since it was last known to be as it is known; 0 where too little was seen to say.
+
+        A part that was seldom seen to change goes by what it is a part of, and by its share of what changes there.
+        """
+        own = self.habit_of(name).chance(known_at, now)
+        if own is not None:
+            return own
+        whole = name.partition(":")[0]
+        seen, of_all = self.seen.get(name), self.seen.get(whole, ())
+        if not seen or len(of_all) < LEAST_SEEN:
+            return 0.0
+        share = sum(one.by >= of_all[0].by for one in seen) / len(of_all)
+        return share * (self.habit_of(whole).chance(known_at, now) or 0.0)
 
     def habit_of(self, name: str) -> "Habit":
         """How one of them changes, which may follow another of its kind. It is worked out once."""
@@ -171,7 +188,7 @@ class Habit:
         """`since` when it was looked at, and its changes in their order; likewise those of what it may follow."""
         self.seen = _wide_enough(since, seen)
         self._guesses: list[_Guess] = []
-        if len(self.seen) == _MOST_SEEN:  # there may have been more: what came before the first is not known
+        if len(self.seen) == MOST_SEEN:  # there may have been more: what came before the first is not known
             since, self.seen = self.seen[0].by, self.seen[1:]
         if len(self.seen) < LEAST_SEEN or self.seen[-1].by <= since:  # of a clock that stands still too
             return
@@ -381,7 +398,7 @@ class _Led(NamedTuple):
     @classmethod
     def of(cls, leader: Sequence[Seen], since: float, seen: Sequence[Seen]) -> Self:
         leads = [lead for lead in leader if lead.by > since]
-        known_since = leader[0].after if len(leader) == _MOST_SEEN else since
+        known_since = leader[0].after if len(leader) == MOST_SEEN else since
         before = [one for one in seen if one.by <= known_since]
         delays, waits, left = [], [], list(seen[len(before) :])
         begun_at = None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Call, Forecast, Guard, Memory, Question, Reply, exchange
+from shelflife.habits import MOST_SEEN
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, GOVERNED
 from tests.client.agents import Clock
@@ -143,9 +144,9 @@ def test_what_was_seen_survives_in_a_file_and_is_bounded_there(http, address, pr
     where = tmp_path / "memory.db"
     first = Using(http, address, provider, where=where)
     with closing(first.memory):
-        first.live(26, uses=3)
+        first.live(MOST_SEEN + 2, uses=2)
         seen = first.histories
-    assert len(seen.seen[ROW]) == 24
+    assert len(seen.seen[ROW]) == MOST_SEEN
     later = Using(http, address, provider, where=where)
     later.clock.now = first.clock.now
     with closing(later.memory):

@@ -79,7 +79,7 @@ def chance_of(entries: Sequence[Entry], histories: Histories, looked_at: float, 
     """That one of them has gone stale since. What was seldom or never seen to change counts for nothing."""
     good = 1.0
     for part in dict.fromkeys(part for entry in entries for part in _parts_of(entry)):
-        good *= 1 - (histories.habit_of(part).chance(looked_at, now) or 0.0)
+        good *= 1 - histories.chance(part, looked_at, now)
     return 1 - good
 
 
