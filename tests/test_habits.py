@@ -141,6 +141,25 @@ def test_of_what_was_seldom_seen_nothing_is_said(count):
     assert habit.usual_gap is None
 
 
+@pytest.mark.parametrize("count", range(1, LEAST_SEEN))
+def test_a_part_that_seldom_changed_goes_by_its_share_of_what_changes(count):
+    moments = [Seen(number * GAP, number * GAP + 0.5) for number in range(10)]
+    histories = Histories(0.0, {"it:part": tuple(moments[:count]), "it": tuple(moments)})
+    now = moments[-1].by
+    of_all = histories.habit_of("it").chance(now, now + GAP)
+    assert of_all > 0.5
+    assert histories.chance("it:part", now, now + GAP) == pytest.approx(of_all * count / 10)
+    assert histories.chance("it", now, now + GAP) == of_all
+    assert histories.chance("it:other", now, now + GAP) == 0  # it never changed
+    assert histories.chance("this:part", now, now + GAP) == 0
+
+
+def test_a_part_goes_by_nothing_where_too_little_of_all_was_seen():
+    once = (Seen(0.0, 0.5),)
+    histories = Histories(0.0, {"it:part": once, "it": once})
+    assert histories.chance("it:part", 1.0, 1000.0) == 0
+
+
 gaps = st.lists(st.floats(0.01, 1000), min_size=LEAST_SEEN, max_size=30)
 
 
