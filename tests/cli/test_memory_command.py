@@ -471,7 +471,7 @@ def test_top_shows_at_a_terminal_what_happens_as_it_does(busy):
         seen += read_until(main_end, b"32 (+4)")
         process.send_signal(signal.SIGINT)
         seen += read_until(main_end, b"\x1b[?1049l")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     os.close(main_end)
     assert seen.startswith(b"\x1b[?1049h")  # what was on the screen before comes back
     assert b"Traceback" not in seen
