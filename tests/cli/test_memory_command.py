@@ -478,10 +478,13 @@ def test_top_shows_at_a_terminal_what_happens_as_it_does(busy):
 
 
 def read_until(descriptor, awaited):
-    seen = b""
+    """It draws for as long as it runs, so that it is not silence that ends this."""
+    seen, until = b"", time.monotonic() + 120
     while awaited not in seen:
-        assert select.select([descriptor], [], [], 60)[0], seen[-2000:]
-        seen += os.read(descriptor, 65536)
+        left_s = until - time.monotonic()
+        assert left_s > 0, seen[-2000:]
+        if select.select([descriptor], [], [], left_s)[0]:
+            seen += os.read(descriptor, 65536)
     return seen
 
 

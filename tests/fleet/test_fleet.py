@@ -179,7 +179,7 @@ def test_whatever_is_killed_or_cut_nothing_is_lost_mixed_or_old(fleet, database,
             step()
             oracle.reload(wait_s=chance.choice([None, 2]))
     oracle.check_what_was_added()
-    wait_until(lambda: (oracle.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 60)
+    wait_until(lambda: (oracle.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 180)
     assert len({fleet.look().json()["numbers"][0] for _ in range(12)}) == 1
     assert min(oracle.counts.values()) > 0, oracle.counts
     print(oracle.counts)
