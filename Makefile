@@ -101,6 +101,10 @@ docs: $(DOCS_READY)  ## Make the book of docs/, into build/docs; a broken link i
 docs-serve: docs  ## Make it, and serve it at http://127.0.0.1:8001
 	@$(BIN)/python -m http.server 8001 --bind 127.0.0.1 --directory build/docs
 
+ifneq ($(filter setup check test,$(MAKECMDGOALS)),)
+$(DOCS_READY): | $(AGENTS_READY)  # with several jobs too, only one installs into .venv at a time
+endif
+
 $(RIVALS_READY): $(READY) benchmarks/requirements.lock
 	@echo "Installing what the memory is compared with"
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement benchmarks/requirements.lock

@@ -80,18 +80,18 @@ def reloads(reload_count: int, *, is_busy: bool, log_kind: str = "file") -> Took
         served_by_workers("acme", 6, _ADMIN_TOKEN, WORKER_COUNT, log_kind, told_in=_WORKER) as workers,
         ExitStack() as stack,
     ):
-        connections = _one_to_each(workers.address, stack)
-        with _kept_busy(workers.address) if is_busy else nullcontext():
-            for number in range(reload_count):
-                reloader = connections[number % WORKER_COUNT]
-                code = {_PLAN: {"code": f"CODE{number}"}}
-                begun_at = time.perf_counter()
-                report = _posted(reloader, "/admin/reload-table", {"table": _TABLE, "set": code})
-                answered_at = time.perf_counter()
-                others = [one for one in connections if one is not reloader]
-                took.ask_ms.extend(_asked_until(others, report["new_version"]))
-                took.last_ms.append(1000 * (time.perf_counter() - answered_at))
-                took.reload_ms.append(1000 * (answered_at - begun_at))
+        stack.enter_context(_kept_busy(workers.address) if is_busy else nullcontext())
+        connections = _one_to_each(workers.address, stack)  # now: one that is idle for 5 s is ended
+        for number in range(reload_count):
+            reloader = connections[number % WORKER_COUNT]
+            code = {_PLAN: {"code": f"CODE{number}"}}
+            begun_at = time.perf_counter()
+            report = _posted(reloader, "/admin/reload-table", {"table": _TABLE, "set": code})
+            answered_at = time.perf_counter()
+            others = [one for one in connections if one is not reloader]
+            took.ask_ms.extend(_asked_until(others, report["new_version"]))
+            took.last_ms.append(1000 * (time.perf_counter() - answered_at))
+            took.reload_ms.append(1000 * (answered_at - begun_at))
     return took
 
 

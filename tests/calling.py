@@ -15,6 +15,6 @@ def calling(app, *, lifespan="auto", **options):
     """A client whose requests go to the app."""
     with (
         serving(app, lifespan=lifespan) as address,
-        httpx2.Client(base_url=address, trust_env=False, timeout=30, **options) as client,
+        httpx2.Client(base_url=address, trust_env=False, timeout=60, **options) as client,
     ):
         yield client

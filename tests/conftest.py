@@ -8,12 +8,16 @@ import os
 import pickle
 import signal
 import tomllib
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 
 import httpx._transports.default
 import httpx2._transports.default
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shelflife.server import policies
 from tests.distribution import ByModule, rank_of
 from tests.engines import engine, schema_of_its_own
 from tests.nursery import end_shared_nursery, shared_nursery
@@ -34,6 +38,18 @@ for transports in (httpx._transports.default, httpx2._transports.default):
 _loads = tomllib.loads
 _pickled = functools.cache(lambda text: pickle.dumps(_loads(text)))
 tomllib.loads = lambda text, **options: _loads(text, **options) if options else pickle.loads(_pickled(text))
+
+# Each provider of a reference API looks at the same code, which nobody changes: a third of the time that a server of one needs to start.
+_look_at = policies.PolicyCode
+_looked_at = functools.cache(_look_at)
+
+
+def _code_of(function):
+    is_of_an_api = (getattr(function, "__module__", None) or "").startswith("shelflife.apis.")
+    return (_looked_at if is_of_an_api else _look_at)(function)
+
+
+policies.PolicyCode = _code_of
 
 # An app of Litestar has all loggers tell from INFO on, and these tell of each request.
 for library in ("httpx", "httpx2"):
@@ -59,6 +75,17 @@ def _end_at_once(worker):
 
 def pytest_unconfigure():
     end_shared_nursery()
+
+
+def pytest_sessionstart(session):
+    """Of a whole run in a fresh clone each worker begins to import elsewhere: what one has compiled no other needs to."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker and session.config.args == session.config.getini("testpaths"):
+        modules = sorted(Path(__file__).parent.rglob("test_*.py"))
+        begun_with = len(modules) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        for path in (*modules[begun_with:], *modules[:begun_with]):
+            with suppress(Exception, pytest.skip.Exception):  # whoever collects it is told
+                import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items):

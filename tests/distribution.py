@@ -67,6 +67,7 @@ _TOGETHER = {
     "tests/server/test_log.py": "logs of which processes make use",
     "tests/test_fingerprints.py": "sources that three processes have read",
     "tests/test_book.py": "the book",
+    "tests/integrations/test_httpx_time.py": "what is waited for",
 }
 """Further long modules, with what takes its time when it is first needed."""
 

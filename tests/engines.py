@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_LONGEST_START_S = 60.0
+_LONGEST_START_S = 180.0
 _serial = itertools.count()
 
 

@@ -169,7 +169,7 @@ def test_a_database_that_falls_silent_is_noticed_in_time_and_holds_up_nobody_els
         begun_at = time.monotonic()
         with pytest.raises(NotesError, match=r"it has not answered for 0\.5 s"):
             note_and(far, "b", fall_silent)
-        assert time.monotonic() - begun_at < 2
+        assert time.monotonic() - begun_at < 20  # not for as long as a statement may take
         note(near, "b")
         proxy.is_silent = False
 
@@ -186,15 +186,15 @@ def test_whoever_waits_is_told_at_once_and_again_after_a_loss(postgres, database
         for _ in range(2):
             threading.Timer(0.05, lambda: tell(database)).start()
             begun_at = time.monotonic()
-            other.wait(20)
-            assert time.monotonic() - begun_at < 10
+            other.wait(60)
+            assert time.monotonic() - begun_at < 30
         with psycopg.connect(postgres.url, autocommit=True) as killer:
             killer.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'shelflife'"
             )
         with pytest.raises(NotesError, match="cannot be read"):
-            other.wait(20)
-        other.wait(20)  # it was opened anew
+            other.wait(60)
+        other.wait(60)  # it was opened anew
 
 
 def tell(database):
@@ -209,12 +209,19 @@ def test_a_child_process_has_connections_of_its_own(database):
     for number in range(3):
         child = os.fork()
         if child == 0:
-            signal.alarm(20)
+            signal.alarm(120)
             note(database, f"of child {number}")
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         note(database, f"of the parent {number}")
     assert len(noted(database)) == 7
+
+
+def test_what_is_in_use_when_a_database_is_closed_is_carried_out_and_then_let_go_of(database):
+    note_and(database, "a", lambda _: database.close())
+    assert database._opened == set()
+    assert noted(database) == ["a"]
+    assert len(database._opened) == 1
 
 
 def test_a_statement_that_fails_costs_no_connection(postgres, database, postgres_url):

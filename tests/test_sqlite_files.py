@@ -118,7 +118,7 @@ def test_that_a_file_was_removed_is_seen_by_its_folder_which_was_not_changed_for
     monkeypatch.setattr("shelflife.sqlite_files._LONGEST_TICK_S", 0.05)
     with closing(SqliteStore(path)) as store:
         put(store, entry("old"))
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while store._file._open.folder is None:
             assert plans(store) == {"old"}
             assert store.known(ORIGIN).revision
@@ -259,7 +259,7 @@ def in_a_folder_that_cannot_be_written(path, do):
     """Do something in a child process without rights in the folder of a file; whether all went well."""
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(120)
         is_well = False
         try:
             if os.geteuid() == 0:

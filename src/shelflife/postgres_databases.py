@@ -77,6 +77,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     until: float | None = None
     """When all that is done just now is given up, by the monotonic clock; None where only silence counts."""
 
+    is_let_go = False
+    """Whether the database was closed while this was in use: then it ends when it is put back."""
+
     def execute(  # type: ignore[override]
         self, statement: str, values: Sequence[Any] = ()
     ) -> psycopg.Cursor[tuple[Any, ...]]:
@@ -200,6 +203,8 @@ class Database(Locking):
         with self._lock:
             idle, self._idle = self._idle, []
             listening, self._listening = self._listening, None
+            for connection in self._opened:
+                connection.is_let_go = True
         for connection in (*idle, *([listening[0]] if listening else ())):
             self.end(connection)
 
@@ -358,10 +363,16 @@ class Database(Locking):
             is_lost = True
         if is_lost:
             self._lose(connection)
-        else:
-            with self._lock:
-                self._idle.append(connection)
+        elif not self._is_kept(connection):
+            self.end(connection)
         self._free.release()
+
+    def _is_kept(self, connection: Connection) -> bool:
+        """Keep a connection for the next use, unless all were let go of meanwhile."""
+        with self._lock:
+            if not connection.is_let_go:
+                self._idle.append(connection)
+        return not connection.is_let_go
 
     def _lose(self, connection: Connection) -> None:
         """With one connection the others may be lost too."""

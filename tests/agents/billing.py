@@ -72,7 +72,7 @@ class Billing:
         """On a real port."""
         with (
             serving(self) as self.address,
-            httpx2.Client(base_url=self.address, trust_env=False, timeout=30) as self.http,
+            httpx2.Client(base_url=self.address, trust_env=False, timeout=60) as self.http,
         ):
             yield self
 
@@ -84,7 +84,7 @@ class Billing:
 
     async def subscribe_async(self, **wanted):
         """The same in an event loop."""
-        async with httpx2.AsyncClient(base_url=self.address, trust_env=False, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=self.address, trust_env=False, timeout=60) as http:
             response = await http.post(ENDPOINT, json=wanted, headers=contract_headers())
         response.raise_for_status()
         return response.json()
@@ -106,7 +106,7 @@ class Billing:
 
     async def ask_async(self, question):
         """The same in an event loop."""
-        async with httpx2.AsyncClient(trust_env=False, timeout=30) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             answer = await http.request(
                 question.method, question.url, content=question.body, headers=dict(question.headers)
             )

@@ -151,7 +151,7 @@ class Learning:
         )
 
     async def _until(self, condition):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 self._news.clear()
                 await self._news.wait()

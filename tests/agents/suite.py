@@ -33,7 +33,7 @@ class Behaviours:
     def loop(self):
         """One event loop for a test, and one HTTP client by which its agents reach the model."""
         with asyncio.Runner() as self._runner:
-            self.http = httpx2.AsyncClient(trust_env=False, timeout=30)
+            self.http = httpx2.AsyncClient(trust_env=False, timeout=60)
             yield
             self._runner.run(self.http.aclose())
 
@@ -186,7 +186,7 @@ def given(wanted):
 
 
 async def post(server, wanted, headers=None):
-    async with httpx2.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=server.address, trust_env=False, timeout=60) as http:
         return await http.post(ENDPOINT, json=given(wanted), headers=headers)
 
 

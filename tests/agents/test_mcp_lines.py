@@ -136,7 +136,7 @@ def test_a_block_begins_though_the_server_does_not_answer(mode, mute, monkeypatc
             shop.server._lowlevel_server.add_request_handler(method, params, never)
         async with agent_of(shop, mode=mode) as agent:
             await agent.attempt(**WANTED)
-            async with asyncio.timeout(20), following(agent.client):
+            async with asyncio.timeout(60), following(agent.client):
                 return await agent.attempt(plan="none")
 
     assert asyncio.run(play())[0] is False
@@ -169,7 +169,7 @@ def test_a_server_that_takes_up_each_line_and_ends_it_at_once_is_listened_to_eve
         bus.handler = ListenHandler(bus)
         beneath = shop.server._lowlevel_server
         beneath.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, bus.handler)
-        async with agent_of(shop) as agent, following(agent.client), asyncio.timeout(20):
+        async with agent_of(shop) as agent, following(agent.client), asyncio.timeout(60):
             await is_enough.wait()
 
     asyncio.run(play())

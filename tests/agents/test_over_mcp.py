@@ -69,7 +69,7 @@ def shown_by(server, model, episode, program=None):
     heard = []
 
     async def played():
-        async with httpx2.AsyncClient(trust_env=False, timeout=30) as http, program or nullcontext():
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http, program or nullcontext():
             client = openai.AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=http)
 
             async def seen(prompts, said):

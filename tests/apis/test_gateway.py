@@ -36,7 +36,7 @@ def address():
     command = [sys.executable, "-m", "localstripe", "--port", port, "--from-scratch"]
     with started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             assert process.poll() is None
             assert time.monotonic() < deadline

@@ -29,7 +29,7 @@ def browser():
         browser = playwright.chromium.launch(
             executable_path=FOLDER / "chromium", args=["--no-sandbox", "--headless"], env=libraries
         )
-        expect.set_options(timeout=15_000)  # the machine may be busy
+        expect.set_options(timeout=60_000)  # the machine may be busy
         yield browser
         browser.close()
 

@@ -168,7 +168,7 @@ def test_the_stripe_gateway_that_cannot_be_reached_is_a_502():
         "payment_method_token": "acme_pm_visa_credit",
     }
     with Serving(*arguments, STRIPE_API_KEY="sk_test_1") as served:
-        answer = served.client.post("/subscriptions", json=wanted, timeout=30)
+        answer = served.client.post("/subscriptions", json=wanted, timeout=60)
     assert (answer.status_code, answer.json()["error"]) == (502, "gateway_down")
 
 

@@ -126,7 +126,7 @@ def test_workers_over_a_database_end_when_the_first_process_is_killed(postgres_u
 
 def is_up(address):
     try:
-        return httpx2.get(f"{address}/contract/state", trust_env=False, timeout=5).status_code == 200
+        return httpx2.get(f"{address}/contract/state", trust_env=False, timeout=60).status_code == 200
     except httpx2.TransportError:
         return False
 

@@ -33,7 +33,7 @@ class Agent:
         self.names_positions = names_positions
         self.events = []
         self.asked = []
-        self.http = http or httpx2.Client(trust_env=False, timeout=30)
+        self.http = http or httpx2.Client(trust_env=False, timeout=60)
         self.asker = self.ask
         """What the memory asks servers by; a test may put something between them."""
 

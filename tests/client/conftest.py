@@ -7,6 +7,8 @@ import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Memory
+from shelflife.client.circuit import Circuit
+from shelflife.client.pauses import Pauses
 from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.histories import World
@@ -54,8 +56,16 @@ def world_address(world):
 
 @pytest.fixture(scope="module")
 def http():
-    with httpx2.Client(trust_env=False, timeout=30) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def open_circuits_stay_open(monkeypatch):
+    """However long a test takes: a store that has failed is left alone until the test closes the circuit."""
+    for_long = Pauses(600, 600)
+    monkeypatch.setattr(Circuit.__init__, "__defaults__", (for_long,))
+    monkeypatch.setattr("shelflife.client.sqlite._PAUSES", for_long)
 
 
 @pytest.fixture(params=["PostgreSQL", "Valkey"])

@@ -14,7 +14,7 @@ def in_child(do):
     child = os.fork()
     if not child:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
+        signal.alarm(120)
         is_so = False
         try:
             is_so = do()

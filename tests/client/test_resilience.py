@@ -114,7 +114,7 @@ class Slow(InProcessStore):
     def write(self, root, *given):
         if root == self.root:
             self.is_writing.set()
-            assert self.may_write.wait(30)
+            assert self.may_write.wait(60)
         return super().write(root, *given)
 
 
@@ -127,9 +127,9 @@ def test_whoever_learns_of_one_server_waits_for_no_other():
     )
     slow.start()
     try:
-        assert store.is_writing.wait(30)
+        assert store.is_writing.wait(60)
         other.start()
-        other.join(10)
+        other.join(60)
         assert len(memory.recall("http://other", OPERATION, {"a": 1})) == 1
     finally:
         store.may_write.set()

@@ -251,7 +251,7 @@ def test_threads_that_ask_at_the_same_time_end_where_the_log_does(tmp_path, last
     """Whichever answer comes last."""
     side = Side(SqliteStore(tmp_path / "memory.db"))
     side.see(ONE)
-    ends, both_have_asked = iter((TWO, THREE)), threading.Barrier(2, timeout=10)
+    ends, both_have_asked = iter((TWO, THREE)), threading.Barrier(2, timeout=60)
     of_thread, first_is_taken = threading.local(), threading.Event()
 
     def state_now():
@@ -264,7 +264,7 @@ def test_threads_that_ask_at_the_same_time_end_where_the_log_does(tmp_path, last
         of_thread.has_waited = True
         both_have_asked.wait()
         if of_thread.end == last:
-            first_is_taken.wait(timeout=10)
+            first_is_taken.wait(timeout=60)
 
     def refresh():
         side.memory.refresh(ORIGIN)

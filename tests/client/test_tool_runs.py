@@ -112,7 +112,7 @@ def test_a_tool_that_has_made_another_request_with_the_precondition_is_not_run_a
 
 def test_a_tool_on_requests_is_run_again_too(server):
     def subscribe(**wanted):
-        made = requests.post(server.address + ENDPOINT, json=wanted, headers=contract_headers(), timeout=30)
+        made = requests.post(server.address + ENDPOINT, json=wanted, headers=contract_headers(), timeout=60)
         made.raise_for_status()
         return made.json()
 
@@ -307,7 +307,7 @@ def test_an_answer_that_would_have_to_be_awaited_does_not_take_the_place_of_a_re
 
 
 def test_each_question_of_a_step_has_what_is_left_of_its_time(monkeypatch):
-    monkeypatch.setattr("shelflife.client.asking._LONGEST_ASKING_S", 0.3)
+    monkeypatch.setattr("shelflife.client.asking._LONGEST_ASKING_S", 2.0)
     left = []
 
     def steps():
@@ -321,6 +321,6 @@ def test_each_question_of_a_step_has_what_is_left_of_its_time(monkeypatch):
 
     begun_at = time.monotonic()
     asyncio.run(driven_async(steps(), ask))
-    assert time.monotonic() - begun_at < 5
+    assert time.monotonic() - begun_at < 50
     assert len(left) == 2
-    assert 0.3 >= left[0] > left[1] > 0
+    assert 2.0 >= left[0] > left[1] > 0

@@ -231,7 +231,7 @@ def test_a_response_whose_body_is_still_to_come_is_left_to_whoever_reads_it(serv
 
     @memory.tool("tool://elsewhere")
     def subscribe(**wanted):
-        return requests.post(f"{server.address}/subscriptions", json=wanted, stream=True, timeout=30)
+        return requests.post(f"{server.address}/subscriptions", json=wanted, stream=True, timeout=60)
 
     with subscribe(**GOVERNED) as response:
         assert response.raw.read(1) == b"{"

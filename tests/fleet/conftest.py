@@ -27,5 +27,5 @@ def oracle(fleet):
     """It begins with a state of its own that all have."""
     one = Oracle(fleet)
     one.sent = int(time.time() * 1000)
-    wait_until(lambda: (one.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 60)
+    wait_until(lambda: (one.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 180)
     return one

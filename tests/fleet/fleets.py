@@ -43,7 +43,7 @@ class Fleet:
             found.difference_update([pid for pid in found if not is_running(pid)])
             return len(found) == count
 
-        wait_until(are_all_found, timeout_s=180)
+        wait_until(are_all_found, timeout_s=300)
         return sorted(found)
 
     def position(self):

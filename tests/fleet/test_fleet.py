@@ -53,7 +53,7 @@ def test_a_feed_goes_on_at_another_replica_from_its_last_position(fleet, oracle)
         report = oracle.reload()
         headers = {**LISTENING, "Last-Event-ID": known}
         with (
-            httpx2.Client(base_url=address, trust_env=False, timeout=30) as client,
+            httpx2.Client(base_url=address, trust_env=False, timeout=60) as client,
             client.stream("GET", "/contract/changes", headers=headers) as response,
         ):
             event = next(one for one in events(response) if one is not None)
@@ -66,7 +66,7 @@ def test_a_feed_goes_on_at_another_replica_from_its_last_position(fleet, oracle)
 @pytest.mark.spec("12.3")
 def test_a_precondition_is_judged_by_any_replica_as_by_the_one_that_was_reloaded(fleet, oracle):
     agent = MemoryTransport(Memory(), guard=Guard(), conditional=True)
-    with httpx2.Client(transport=agent, base_url=fleet.balancer.address, timeout=30) as client:
+    with httpx2.Client(transport=agent, base_url=fleet.balancer.address, timeout=60) as client:
         assert [client.post("/orders", json={"key": "7"}).status_code for _ in range(2)] == [422, 200]
         for _ in range(6):
             oracle.reload()  # without waiting for anybody
@@ -179,7 +179,7 @@ def test_whatever_is_killed_or_cut_nothing_is_lost_mixed_or_old(fleet, database,
             step()
             oracle.reload(wait_s=chance.choice([None, 2]))
     oracle.check_what_was_added()
-    wait_until(lambda: (oracle.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 60)
+    wait_until(lambda: (oracle.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 180)
     assert len({fleet.look().json()["numbers"][0] for _ in range(12)}) == 1
     assert min(oracle.counts.values()) > 0, oracle.counts
     print(oracle.counts)

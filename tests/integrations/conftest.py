@@ -2,6 +2,8 @@
 
 import pytest
 
+from shelflife.client import pauses
+from shelflife.integrations import following as module_of_followers
 from shelflife.integrations.following import Follower
 from tests.integrations.followers import InATask
 
@@ -10,3 +12,13 @@ from tests.integrations.followers import InATask
 def following(request):
     """Both kinds of followers, used in the same way."""
     return request.param
+
+
+@pytest.fixture
+def pauses_s(monkeypatch):
+    """The pauses that followers make, each as it is before chance makes it longer."""
+    made = []
+    monkeypatch.setattr(
+        module_of_followers, "apart", lambda pause_s: (made.append(pause_s), pauses.apart(pause_s))[1]
+    )
+    return made

@@ -37,7 +37,7 @@ def heard(feed, count, headers=None, query=""):
             if len(sent) >= count:
                 is_enough.set()
 
-        await asyncio.wait_for(feed.stream(headers or {}, query, receive, send), 10)
+        await asyncio.wait_for(feed.stream(headers or {}, query, receive, send), 60)
         return sent
 
     return asyncio.run(story())
@@ -89,7 +89,7 @@ class Counting:
 
         await self._app(scope, receive, noted)
 
-    def wait_until(self, is_so, timeout_s=10):
+    def wait_until(self, is_so, timeout_s=60):
         """Wait until what was noted is so."""
         with self._noted:
             return self._noted.wait_for(is_so, timeout_s)
@@ -149,7 +149,7 @@ def running_loop():
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(300)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

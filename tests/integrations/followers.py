@@ -92,7 +92,7 @@ def remembering(address, *requests, path="/s", headers=None, **options):
     """A memory that has learned what a server says to some requests, and the client that it learns by."""
     memory = Memory(**{"most_evictions": None, **options})
     transport = MemoryTransport(memory, httpx2.HTTPTransport(), guard=None)
-    with httpx2.Client(transport=transport, base_url=address, headers=headers, timeout=30) as client:
+    with httpx2.Client(transport=transport, base_url=address, headers=headers, timeout=60) as client:
         for request in requests:
             client.post(path, json=request)
         yield memory, client

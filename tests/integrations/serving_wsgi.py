@@ -24,7 +24,7 @@ def calling_wsgi(app, **options):
     thread.start()
     try:
         with httpx2.Client(
-            base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=30, **options
+            base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=60, **options
         ) as client:
             yield client
     finally:

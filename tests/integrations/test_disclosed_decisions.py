@@ -127,7 +127,7 @@ def addresses(named, aliased):
 
 @pytest.fixture(scope="module")
 def http():
-    with httpx2.Client(trust_env=False, timeout=30) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         yield client
 
 

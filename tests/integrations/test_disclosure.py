@@ -42,7 +42,7 @@ class Seen:
 
     def __init__(self, address, token):
         self.http = httpx2.Client(
-            base_url=address, trust_env=False, timeout=30, headers={"Authorization": token} if token else {}
+            base_url=address, trust_env=False, timeout=60, headers={"Authorization": token} if token else {}
         )
         self.seen = []
         self.state = {}

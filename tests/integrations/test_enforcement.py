@@ -451,17 +451,17 @@ def test_requests_at_the_same_time_do_not_see_each_others_failures():
 
     @app.post("/x")
     def operation(wanted: dict):
-        both.wait(10)
+        both.wait(60)
         provider.check(wanted)
-        both.wait(10)
+        both.wait(60)
         return {"done": True}
 
     @app.post("/y")
     def other(wanted: dict):
-        both.wait(10)
+        both.wait(60)
         with contextlib.suppress(Rejected):
             provider.check(wanted)
-        both.wait(10)
+        both.wait(60)
         return JSONResponse({"mine": True}, 500)
 
     with calling(app) as client, concurrent.futures.ThreadPoolExecutor(2) as threads:

@@ -38,7 +38,7 @@ def provider():
 def client(provider):
     with (
         serving(acme_app(provider)) as address,
-        httpx2.Client(base_url=address, trust_env=False, timeout=30) as client,
+        httpx2.Client(base_url=address, trust_env=False, timeout=60) as client,
     ):
         yield client
 
@@ -201,7 +201,7 @@ def test_a_listener_that_follows_ends_where_the_server_is(client, provider):
                 continue
             assert (event["event"], event["data"]["from"]) == ("moved", seen[-1])
             with noting:
-                assert noting.wait_for(lambda to=event["id"]: to in rows_at, 10)
+                assert noting.wait_for(lambda to=event["id"]: to in rows_at, 60)
             now = rows_at[event["id"]]
             for name, moved in event["data"]["moved"]["tables"].items():
                 for key in (*moved.get("added", ()), *moved.get("changed", ())):
@@ -379,7 +379,7 @@ def test_a_process_whose_policies_are_not_those_of_the_log_ends_its_feeds(tmp_pa
         messages = [await sent.get(), await sent.get()]
         new = serving_code("2")
         old.registry.catch_up()
-        await asyncio.wait_for(streaming, 10)
+        await asyncio.wait_for(streaming, 60)
         new.close()
         return [*messages, *(sent.get_nowait() for _ in range(sent.qsize()))]
 
@@ -422,7 +422,7 @@ def test_a_server_ends_when_it_is_told_to_also_with_listeners(tmp_path, listener
         base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         with ExitStack() as stack:
-            client = stack.enter_context(httpx2.Client(base_url=base_url, trust_env=False, timeout=30))
+            client = stack.enter_context(httpx2.Client(base_url=base_url, trust_env=False, timeout=60))
             assert client.get("/contract/state").status_code == 200
             paths = itertools.cycle(["/contract/changes", "/other/contract/changes"])
             responses = [
@@ -432,7 +432,7 @@ def test_a_server_ends_when_it_is_told_to_also_with_listeners(tmp_path, listener
             told = [response.iter_lines() for response in responses]
             assert all(next(lines).startswith("id: ") for lines in told)
             server.send_signal(number)
-            server.wait(10)
+            server.wait(60)
             assert all(list(lines)[-1] == "" for lines in told)  # each feed came to its end
     finally:
         server.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import sys
@@ -174,7 +175,7 @@ def test_a_path_that_goes_dead_is_noticed(following):
         dead_at = time.monotonic()
         set_code(provider, "a", "A1")
         assert follower.wait_for(position_of(provider), SOON_S)
-        assert time.monotonic() - dead_at < 5
+        assert time.monotonic() - dead_at < 20  # and not after 40 s, as without a bound of its own
         assert recalled(memory, path.address, {"plan": "a"}) == [{"promo": "A1"}]
         assert path.connection_count > before
 
@@ -201,10 +202,9 @@ def server_of(nursery, port, code, log):
 
 @pytest.mark.spec("13.12")
 @pytest.mark.parametrize("has_log", [False, True], ids=["without a log", "with a log"])
-def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, nursery, following, has_log):
+def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, nursery, following, has_log, pauses_s):
     """Trial follow_restart: after seven restarts it came 24 to 29 s late."""
     log = tmp_path / "log.db" if has_log else ""
-    down_and_late_s = []
     with contextlib.ExitStack() as stack:
         with server_of(nursery, 0, "C0", log) as (address, position):
             port = int(address.rpartition(":")[2])
@@ -213,11 +213,13 @@ def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, nursery, fo
             follower = stack.enter_context(following(memory, address))
             assert follower.wait_for(position, SOON_S)
         for number in range(1, 5):
-            killed_at = time.monotonic()
+            assert eventually(lambda: pauses_s)  # it has noticed
             with server_of(nursery, port, f"C{number}", log) as (_, position):
-                back_at = time.monotonic()
                 assert follower.wait_for(position, 3 * SOON_S)
-                down_and_late_s.append((back_at - killed_at, time.monotonic() - back_at))
+                # the first is short, however often the server has been away before, and each at most twice as long as the last
+                assert pauses_s[0] <= 0.2
+                assert all(later <= 2 * sooner for sooner, later in itertools.pairwise(pauses_s)), pauses_s
+                pauses_s.clear()
                 if has_log:
                     assert recalled(memory, address, {"plan": "a"}) == [{"promo": f"C{number}"}]
                     assert recalled(memory, address, {"plan": "same"}) == [{"promo": "S"}]
@@ -225,8 +227,6 @@ def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, nursery, fo
                     assert recalled(memory, address, {"plan": "a"}) == []
                     client.post("/s", json={"plan": "a"})
                     assert recalled(memory, address, {"plan": "a"}) == [{"promo": f"C{number}"}]
-    # each pause is at most as long as twice all those before it, however often the server has been away before
-    assert all(late < 2 * down + 1 for down, late in down_and_late_s), down_and_late_s
 
 
 @pytest.mark.parametrize("is_given", [False, True])
@@ -241,8 +241,8 @@ def test_the_timeout_of_a_client_does_not_end_a_feed_between_heartbeats(followin
         given as client,
         following(Memory(), address, client=client) as follower,
     ):
-        assert app.wait_until(lambda: app.feeds and app.feeds[0].count(b": still here") == 3)
-        assert follower.state == Following()
+        assert app.wait_until(lambda: app.feeds and app.feeds[0].count(b": still here") >= 3)
+        assert eventually(lambda: follower.state == Following())
     assert len(app.feeds) == 1
 
 

@@ -333,7 +333,7 @@ def test_a_question_does_not_wait_for_the_connection_that_the_response_holds(lib
             client.post("/x")
             caller = threading.Thread(target=client.post, args=("/x",), daemon=True)
             caller.start()
-            caller.join(20)
+            caller.join(60)
             assert not caller.is_alive()
     assert memory.store.known(address).knowledge.versions.tables == {"t": "2"}
 
@@ -451,7 +451,7 @@ def test_a_header_of_the_callers_own_is_not_sent_twice(talk, library):
 
 
 def test_a_task_that_is_cancelled_while_the_server_is_asked_leaves_nothing_open(library):
-    closed = []
+    closed, is_asked = [], asyncio.Event()
     versions = iter("12")
 
     class Stream(library.AsyncByteStream):
@@ -466,6 +466,7 @@ def test_a_task_that_is_cancelled_while_the_server_is_asked_leaves_nothing_open(
             if request.url.path == "/x":
                 stamp = {"contract-tables": f'"t";v="{next(versions)}"'}
                 return library.Response(200, headers=stamp, stream=Stream())
+            is_asked.set()
             return await asyncio.Event().wait()
 
     async def story():
@@ -474,7 +475,7 @@ def test_a_task_that_is_cancelled_while_the_server_is_asked_leaves_nothing_open(
         async with library.AsyncClient(transport=async_memory_transport(memory, Wire())) as client:
             await client.get("http://h/x")
             asking = asyncio.create_task(client.get("http://h/x"))
-            await asyncio.sleep(0.05)
+            await is_asked.wait()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 

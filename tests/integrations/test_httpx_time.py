@@ -20,8 +20,8 @@ from tests.integrations.transports import async_memory_transport, memory_transpo
 BOUND_S = 1.0
 """In place of 5 seconds."""
 
-ROUNDED_S = 1.0
-"""A socket's timeout runs down in whole seconds."""
+LATEST_S = 10.0
+"""Whoever is held up for as long as the servers here would like to takes more than twice as long."""
 
 FIX = {
     "type": "F",
@@ -49,7 +49,7 @@ def took(request, library):
 
     def blocking(memory, address, *requests, **options):
         transport = memory_transport(memory, library.HTTPTransport(), **options)
-        with library.Client(base_url=address, transport=transport, timeout=30) as client:
+        with library.Client(base_url=address, transport=transport, timeout=60) as client:
             for one in requests:
                 begun_at = time.monotonic()
                 response = client.post("/x", json=one)
@@ -57,7 +57,7 @@ def took(request, library):
 
     async def waiting(memory, address, *requests, **options):
         transport = async_memory_transport(memory, library.AsyncHTTPTransport(), **options)
-        async with library.AsyncClient(base_url=address, transport=transport, timeout=30) as client:
+        async with library.AsyncClient(base_url=address, transport=transport, timeout=60) as client:
             for one in requests:
                 begun_at = time.monotonic()
                 response = await client.post("/x", json=one)
@@ -154,7 +154,7 @@ def test_a_server_that_answers_a_byte_at_a_time_holds_nobody_up_for_longer_than_
         took_s, response = took(Memory(), address, {}, {})
     assert response.status_code == 422
     assert server.asked_count == 1
-    assert took_s < BOUND_S + ROUNDED_S + 0.5
+    assert took_s < LATEST_S
     assert "has not answered within" in caplog.text
 
 
@@ -176,12 +176,16 @@ def test_a_transport_of_the_users_own_is_given_what_is_left_as_timeouts(library,
 
     with Slow("body").serving() as address:
         transport = memory_transport(Memory(), Wrapping())
-        with library.Client(base_url=address, transport=transport, timeout=0.5) as client:
+        timeout = library.Timeout(60, pool=0.1)
+        with library.Client(base_url=address, transport=transport, timeout=timeout) as client:
             client.post("/x", json={})
             begun_at = time.monotonic()
             client.post("/x", json={})
-            assert time.monotonic() - begun_at < BOUND_S + 0.5
-    assert given == [dict.fromkeys(("connect", "read", "write", "pool"), 0.5)]
+            assert time.monotonic() - begun_at < LATEST_S
+    [left] = given
+    assert left.pop("pool") == 0.1  # the caller's own, which is less
+    assert {*left} == {"connect", "read", "write"}
+    assert all(0 < one <= BOUND_S for one in left.values())
 
 
 class Asked:
@@ -219,13 +223,14 @@ class Asked:
         await send({"type": "http.response.body", "body": body})
 
 
-def test_the_questions_of_one_step_have_one_bound_for_all_of_them(took, bound):
-    app = Asked(takes_s=0.8 * BOUND_S)
+def test_the_questions_of_one_step_have_one_bound_for_all_of_them(took, monkeypatch):
+    monkeypatch.setattr(asking, "_LONGEST_ASKING_S", 2.0)
+    app = Asked(takes_s=1.2)
     with serving(app) as address:
         took_s, response = took(Memory(), address, {}, {})
     assert response.status_code == 200
     assert app.asked_count == 2
-    assert took_s < BOUND_S + ROUNDED_S + 0.5
+    assert took_s < LATEST_S
 
 
 def test_the_callers_own_request_has_the_callers_time(took, bound):
@@ -274,7 +279,7 @@ def test_a_refusal_that_comes_in_too_slowly_is_given_up_and_the_request_goes_out
         took_s, response = took(memory, address, {"a": 1}, {"a": 1}, guard=Guard(), conditional=True)
     assert response.status_code == 422
     assert bodies == [{"a": 1}, {"a": 1, "x": 1}, {"a": 1}]
-    assert took_s < BOUND_S + ROUNDED_S + 0.5
+    assert took_s < LATEST_S
 
 
 class Streaming:
@@ -288,7 +293,7 @@ class Streaming:
     async def __call__(self, scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.chunks[0], "more_body": True})
-        await asyncio.to_thread(self.got.wait, 20)
+        await asyncio.to_thread(self.got.wait, 60)
         await send({"type": "http.response.body", "body": self.chunks[1]})
 
 

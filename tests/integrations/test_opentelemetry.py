@@ -292,7 +292,7 @@ def test_one_that_goes_while_another_that_has_gone_is_counted_keeps_nobody_waiti
     del second
     telling = threading.Thread(target=tell, daemon=True)
     telling.start()
-    telling.join(10)
+    telling.join(60)
     assert told == [3]
     assert [one.value for one in sources.observing("recalls")(None)] == [3]
 

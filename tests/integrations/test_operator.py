@@ -98,13 +98,13 @@ def test_calls_that_wait_for_a_slow_source_do_not_pile_up(shop, client):
 
     def slow():
         begun.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
         return {"growth": {"code": "B"}}
 
     shop.read_now = slow
     with ThreadPoolExecutor(1) as elsewhere:
         first = elsewhere.submit(refresh, client, table="codes")
-        assert begun.wait(30)
+        assert begun.wait(60)
         others = [refresh(client, table="codes") for _ in range(40)]
         state = client.get("/admin/graph")
         goes_on.set()

@@ -64,7 +64,7 @@ def test_a_pipelined_request_is_not_the_one_before_it(operation, way, http):
             f"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}"
             f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n{content}"
         )
-        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
             connection.sendall((first + second).encode())
             received = b""
             while part := connection.recv(65536):

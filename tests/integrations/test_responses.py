@@ -234,7 +234,7 @@ def test_a_login_may_read_the_body_of_a_question():
 
     asked = {"operation": "POST /x", "request": WANTED}
     with calling(app) as client:
-        assert client.post("/contract/fixes", json=asked, timeout=10).status_code == 200
+        assert client.post("/contract/fixes", json=asked, timeout=60).status_code == 200
 
 
 def test_a_feed_of_endpoints_by_hand_holds_nothing_either():
@@ -282,7 +282,7 @@ def test_whoever_comes_to_a_feed_after_the_signal_is_not_kept():
             sent.append(message)
 
         provider.feed.end_listeners(asyncio.get_running_loop())
-        await asyncio.wait_for(provider.feed.stream({}, "", receive, send), 10)
+        await asyncio.wait_for(provider.feed.stream({}, "", receive, send), 60)
 
     asyncio.run(story())
     assert sent[-1] == {"type": "http.response.body", "body": b""}
@@ -303,7 +303,7 @@ def test_a_feed_that_fails_is_in_the_log(caplog):
         async def send(message):
             pass
 
-        await asyncio.wait_for(feed.stream({}, "", receive, send), 10)
+        await asyncio.wait_for(feed.stream({}, "", receive, send), 60)
 
     with caplog.at_level(logging.ERROR, "shelflife"):
         asyncio.run(story())

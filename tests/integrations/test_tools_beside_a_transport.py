@@ -28,7 +28,7 @@ def memory():
 @pytest.fixture
 def by_transport(server, memory):
     transport = MemoryTransport(memory, guard=Guard())
-    with httpx2.Client(base_url=server.address, transport=transport, trust_env=False, timeout=30) as client:
+    with httpx2.Client(base_url=server.address, transport=transport, trust_env=False, timeout=60) as client:
 
         def subscribe():
             for _ in range(2):

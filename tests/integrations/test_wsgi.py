@@ -384,7 +384,7 @@ def test_a_stream_reaches_the_client_as_it_comes():
 
         def parts():
             yield b'{"a":'
-            assert is_heard.wait(10)
+            assert is_heard.wait(60)
             yield b"1}"
 
         return parts()
@@ -403,17 +403,17 @@ def test_each_request_sees_one_state_whatever_is_reloaded_in_other_threads():
 
     def app(environ, start_response):
         before = dict(provider.state.table_versions)
-        both.wait(10)  # for the reload
-        both.wait(10)
+        both.wait(60)  # for the reload
+        both.wait(60)
         provider.check(GOOD)
         start_response("200 OK", list(JSON))
         return [json.dumps({"before": before, "after": dict(provider.state.table_versions)}).encode()]
 
     with calling_wsgi(ContractMiddleware(app, provider)) as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.get, "/x")
-        both.wait(10)
+        both.wait(60)
         provider.registry.reload_table("codes", set={"growth": {"code": "B"}}, version="2")
-        both.wait(10)
+        both.wait(60)
         told = asked.result().json()
     assert told["before"] == told["after"] == told["table_versions"] == VERSIONS
     assert provider.state.table_versions == {"codes": "2"}

@@ -261,7 +261,7 @@ def test_a_question_comes_to_the_bytes_of_its_messages():
     answer = b"HTTP/1.1 304 Not Modified\r\ncontract-epoch: AbCdEfGh\r\nserver: one\r\n\r\n"
     noted = []
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        server.settimeout(30)
+        server.settimeout(60)
 
         def answered():
             with server.accept()[0] as one:

@@ -181,7 +181,7 @@ if __name__ == "__main__":
     print({failure.why for failure in outcome.failures}, flush=True)
 """
 
-LONGEST_END_S = 30
+LONGEST_END_S = 120
 
 
 @contextlib.contextmanager
@@ -206,10 +206,17 @@ def many(folder):
                 os.killpg(process.pid, signal.SIGKILL)  # whoever has outlived the main process
 
 
+def stopped(process, records):
+    """Hold all of them, so that none goes on while the test looks: how many runs they have begun."""
+    os.killpg(process.pid, signal.SIGSTOP)
+    return len(list(records.iterdir()))
+
+
 def test_ctrl_c_ends_the_runs_and_leaves_no_process_and_no_file_but_records(tmp_path):
     with many(tmp_path / "records") as (process, _):
-        begun_count = len(list((tmp_path / "records").iterdir()))
+        begun_count = stopped(process, tmp_path / "records")
         os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGCONT)
         _, told = process.communicate(timeout=LONGEST_END_S)
     assert process.returncode == -signal.SIGINT
     assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
@@ -220,8 +227,9 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process_and_no_file_but_records(tmp_
 
 def test_jobs_end_when_the_main_process_is_killed(tmp_path):
     with many(tmp_path / "records") as (process, _):
-        begun_count = len(list((tmp_path / "records").iterdir()))
+        begun_count = stopped(process, tmp_path / "records")
         process.kill()
+        os.killpg(process.pid, signal.SIGCONT)
         process.communicate(timeout=LONGEST_END_S)
     assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
 

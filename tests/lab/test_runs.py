@@ -65,15 +65,21 @@ from pathlib import Path
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.grid import execute
 
+played = []
+
 def report(count):
     print("episode", flush=True)
+    played.append(count)
+    if len(played) == 10:
+        sys.stdin.read()  # until it is killed
 
 execute([RunSpec("drifted", "A2D", "compliant")], Path(sys.argv[1]), on_episodes=report)
 """
 
 
 def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_path):
-    with started([sys.executable, "-c", INTERRUPTED, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", INTERRUPTED, tmp_path]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(10):
             process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)

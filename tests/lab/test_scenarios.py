@@ -272,9 +272,9 @@ def test_what_is_wrong_can_be_told_by_another_process():
 
 def test_the_lines_of_a_file_full_of_blanks_are_found_at_once():
     blanks = " " * 20_000
-    began_at = time.perf_counter()
+    began_at = time.thread_time()
     assert TomlLines(f"[{blanks}a{blanks}b\n[{blanks}c{blanks}]{blanks}# c\n").of("c") == 2
-    assert time.perf_counter() - began_at < 1
+    assert time.thread_time() - began_at < 5
 
 
 @pytest.mark.parametrize("name", [name for name in SHORT if not load(name).history])

@@ -16,7 +16,7 @@ class Opened:
     """A registry on a log that is closed at the end of the block, as a process would."""
 
     def __init__(self, path, codes=CODES, rules=(TIE,), **options):
-        self.file = log_at(path) if is_url(path) else SqliteLog(path, busy_timeout_s=0.1)
+        self.file = log_at(path) if is_url(path) else SqliteLog(path, busy_timeout_s=60)
         tables = {"codes": codes, "promos": {"SUMMER": {}, "WINTER": {}}}
         options = {"versions": {"codes": "1.0.0", "promos": "1.0.0"}} | options
         try:
@@ -39,7 +39,7 @@ def fork_again_and_again(place):
             with reg._changing:  # as though another thread had it
                 child = os.fork()
                 if child == 0:
-                    signal.alarm(10)
+                    signal.alarm(120)
                     reg.reload_table("codes", set={"growth": {"code": f"of child {number}"}})
                     os._exit(0)
             assert os.waitpid(child, 0)[1] == 0

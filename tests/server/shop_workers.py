@@ -17,7 +17,7 @@ class Worker:
         self.process, self.release = process, release
         address = process.stdout.readline().strip()
         assert address
-        self.client = httpx2.Client(base_url=address, trust_env=False, timeout=30)
+        self.client = httpx2.Client(base_url=address, trust_env=False, timeout=60)
 
     def reload(self, **change):
         return self.client.post("/admin/reload-table", json=change, headers=ADMIN)

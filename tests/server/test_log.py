@@ -196,7 +196,7 @@ def test_a_worker_that_hangs_is_behind_until_it_tells_nothing_any_more(place, mo
         one.follow()
         go_on = other._log.wait
         monkeypatch.setattr(other._log, "wait", lambda s: (is_hanging.set(), is_over.wait(), go_on(s)))
-        assert is_hanging.wait(10)
+        assert is_hanging.wait(60)
         one.reload_table("codes", set={"growth": {"code": "WINTER"}})
         assert msgspec.structs.astuple(one.workers(0.1)) == (2, 1)
         assert not other.is_out_of_date
@@ -215,7 +215,7 @@ def test_a_registry_that_follows_hears_of_what_another_has_reloaded(place):
         other.on_change(heard.set)
         other.follow()
         one.reload_table("codes", set={"growth": {"code": "WINTER"}})
-        assert heard.wait(10)
+        assert heard.wait(60)
         assert other.rows("codes") == one.rows("codes")
         other.close()
 
@@ -546,8 +546,8 @@ def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looke
         provider.be_ready()
         is_asleep, may_look = threading.Event(), threading.Event()
         with monkeypatch.context() as asleep:
-            asleep.setattr(provider.registry._log, "wait", lambda _: (is_asleep.set(), may_look.wait(30)))
-            assert is_asleep.wait(30)
+            asleep.setattr(provider.registry._log, "wait", lambda _: (is_asleep.set(), may_look.wait(60)))
+            assert is_asleep.wait(60)
             asleep.setattr("shelflife.server.keeping_up.unsleeping_s", lambda: unsleeping_s() + 3600)
             assert provider.registry.is_out_of_date
             may_look.set()

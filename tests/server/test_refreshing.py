@@ -29,7 +29,7 @@ NOW_AND_THEN_S = 0.01
 
 def until(condition):
     """Wait for something that another thread does."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_slow_source_holds_up_neither_another_nor_the_end_of_an_app(source, mo
     gate.set()
 
     def slow():
-        gate.wait(10)
+        gate.wait(60)
         return {}
 
     provider = Provider({"slow": every(NOW_AND_THEN_S, slow), "plans": every(NOW_AND_THEN_S, source)})
@@ -154,7 +154,7 @@ def test_a_slow_source_holds_up_neither_another_nor_the_end_of_an_app(source, mo
     until(lambda: source.count > 3)
     begun_at = time.monotonic()
     provider.end_life()
-    assert time.monotonic() - begun_at < 5
+    assert time.monotonic() - begun_at < 30
     gate.set()
 
 
@@ -322,16 +322,16 @@ def test_a_child_that_was_forked_during_a_refresh_refreshes_by_itself(source):
 
     def wait():
         reading.set()
-        gate.wait(10)
+        gate.wait(60)
 
     provider = Provider({"plans": every(NOW_AND_THEN_S, source)})
     source.meanwhile = wait
     refreshing = threading.Thread(target=provider.refresh, args=("plans",))
     refreshing.start()
-    assert reading.wait(10)
+    assert reading.wait(60)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)
+        signal.alarm(120)
         source.meanwhile, source.rows = None, {"basic": {"price": 2}}
         provider.refresh("plans")
         provider.begin_life()
@@ -351,16 +351,16 @@ def test_what_is_read_after_the_end_of_an_app_is_left_alone(source, monkeypatch,
 
     def wait():
         reading.set()
-        gate.wait(10)
+        gate.wait(60)
 
     provider = Provider({"plans": every(NOW_AND_THEN_S, source)}, log=tmp_path / "log.db")
     source.meanwhile, source.rows = wait, {"basic": {"price": 2}}
     provider.begin_life()
-    assert reading.wait(10)
+    assert reading.wait(60)
     [thread] = [one for one in threading.enumerate() if one.name == "shelflife-refresh-plans"]
     provider.end_life()
     gate.set()
-    thread.join(10)
+    thread.join(60)
     assert (source.count, price(provider), caplog.messages) == (2, 1, [])
 
 

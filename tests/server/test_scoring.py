@@ -370,7 +370,7 @@ def test_what_was_told_by_one_thread_is_not_undone_by_another_that_began_before(
         one.clients.seen = slowly
         beat = threading.Thread(target=one.clients.meet, args=[one.registry], kwargs={"now": True})
         beat.start()
-        assert is_looking.wait(30)
+        assert is_looking.wait(60)
         one.clients.seen = seen
         asks(first)
         one.clients.meet(one.registry, now=True)

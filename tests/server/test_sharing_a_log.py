@@ -129,7 +129,7 @@ class Reloads:
     def kill_after(self, count):
         """Kill the worker when so many were answered, and the next is under way."""
         for _ in range(count):
-            assert self._told.acquire(timeout=30)
+            assert self._told.acquire(timeout=60)
         self._worker.kill()
         self._thread.join()
 
@@ -266,7 +266,7 @@ children = []
 for child_number in range(3):
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(120)
         provider.be_ready()
         reload_as(f"of child {child_number}")
         assert not connections() & inherited

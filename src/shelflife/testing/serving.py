@@ -20,8 +20,9 @@ __all__ = ["ServingError", "listening_on", "serving"]
 _LONGEST_START_S = 30.0
 _TICK_S = 0.1
 _LOOK_AGAIN_S = 0.001
-_QUIET = {"log_level": "critical", "timeout_graceful_shutdown": 1}
-"""An open stream does not keep a server from ending."""
+_QUIET = {"log_level": "critical", "timeout_graceful_shutdown": 1, "timeout_keep_alive": 60}
+"""An open stream does not keep a server from ending. Clients end connections that were idle for 5 seconds, and so would uvicorn: a
+request could meet the end of its connection."""
 
 
 class ServingError(ShelflifeError, RuntimeError):
