@@ -158,18 +158,19 @@ def own_fields(request: Any) -> dict[str, Any] | None:
     if names is None:
         return None
     held: dict[str, Any] = request.__dict__
-    is_plain = held.keys() == names and _SCALARS.issuperset(map(type, held.values()))
+    is_complete = tuple(held) == names or held.keys() == {*names}  # they are nearly always in this order
+    is_plain = is_complete and _SCALARS.issuperset(map(type, held.values()))
     return held if is_plain and not getattr(request, "__pydantic_extra__", None) else None
 
 
 @lru_cache(maxsize=256)
-def _own_names(kind: type) -> frozenset[str] | None:
+def _own_names(kind: type) -> tuple[str, ...] | None:
     """The names of fields by which a model of pydantic keeps them and which they also have on the wire; None of any other class."""
     model = pydantic_model_of(kind)
     if model is None or model.computed or not _keeps_its_fields(kind):
         return None
     is_same = all(part.name == wire for wire, part in model.parts.items())
-    return frozenset(model.parts) if is_same else None
+    return tuple(model.parts) if is_same else None
 
 
 @lru_cache(maxsize=256)
