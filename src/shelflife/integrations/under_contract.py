@@ -44,6 +44,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
+_KEPT_AT_ONCE = 64 * 1024
 _START = "http.response.start"
 _JSON = (b"content-type", b"application/json")
 
@@ -176,9 +177,11 @@ class _Response(Stamping, eq=False):
     async def receive(self) -> AsgiMessage:
         """Receive, and keep what the client sends for whoever checks it."""
         message = await self.receive_plain()
-        part = message.get("body")
-        if part:
-            self.pin.hear(part)
+        part, pin = message.get("body"), self.pin
+        if pin.body == b"" and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
+            pin.body = part  # as `hear` would do, which most bodies need not call
+        elif part:
+            pin.hear(part)
         return message
 
     async def send(self, message: AsgiMessage) -> None:

@@ -16,11 +16,12 @@ from shelflife.contract.cells import rows_of_cells
 from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
+from shelflife.contract.when import WHOLE_REQUEST
 from shelflife.errors import ShelflifeError
 from shelflife.policy_code import PolicyCode, comparisons_in
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.reads import Reads, Request, Tables
+from shelflife.server.reads import Reads, Request, Tables, UnrecordedRequest
 from shelflife.server.state import State
 
 __all__ = [
@@ -262,7 +263,8 @@ def found_by(
     holds what JSON cannot carry. A good request is not searched for that.
     """
     found: tuple[tuple[Policy, Fix], ...] = ()
-    request = Request(fields)
+    request = UnrecordedRequest()
+    request._fields, request._reads, request._path = fields, None, WHOLE_REQUEST
     for policy in policies:
         try:
             said = policy.function(request, tables)

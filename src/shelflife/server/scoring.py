@@ -125,7 +125,7 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
-        if not found and not self._shapes:
+        if not found and not self._counted:
             return
         try:
             if not found:
