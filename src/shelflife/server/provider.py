@@ -372,11 +372,11 @@ class Provider(Forked):
             if fields is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
-                apps, all, state, concerned = self.apps, self.policies, pin.state, None
-                policies, views = all.for_every, self._views
-                if policies is None or operation is not None or all.are_for_one or apps.is_noting_checks:
+                apps, known, state, concerned = self.apps, self.policies, pin.state, None
+                policies, views = known.for_every, self._views
+                if policies is None or operation is not None or known.are_for_one or apps.is_noting_checks:
                     concerned = apps.operation_of(operation, pin)
-                    policies = all.concerning(concerned)
+                    policies = known.concerning(concerned)
                 tables = views[1] if views[0] is state else self._views_of(state)
                 found = found_by(policies, fields, tables)
                 if found or self.readers.looks_left:

@@ -125,11 +125,11 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
-        if not found and not self._counted:
+        if not self._counted and not found:
             return
         try:
             if not found:
-                self._note_passed(self._name_of(headers()), operation or "", fields, state)
+                self._note_passed(headers, operation or "", fields, state)
             elif (now := self._room_at()) is not None:
                 client = self._name_of(headers())
                 with self._lock:
@@ -260,8 +260,17 @@ class Clients(Forked):
             fields.get(name) is None and value is not None for name, value in fix.parameters.items()
         )
 
-    def _note_passed(self, client: str, operation: str, fields: Mapping[str, Any], state: State) -> None:
+    def _note_passed(
+        self,
+        headers: Callable[[], Mapping[str, str]],
+        operation: str,
+        fields: Mapping[str, Any],
+        state: State,
+    ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
+        if self.reads is None and self._room_at() is None:
+            return  # nobody knows how long it takes to tell who is asking
+        client = self._name_of(headers())
         names = self._counted.get((client, operation))
         if names is None:
             return
@@ -273,7 +282,7 @@ class Clients(Forked):
             repeated = self._repeated.get(sent)
             if repeated is not None:
                 repeated.count += 1
-            elif self._room_at() is not None:
+            elif self.reads is None or self._room_at() is not None:
                 self._look_at(state)
                 if len(self._repeated) >= _MOST_REPEATED:
                     self._count_repeated()
@@ -323,8 +332,8 @@ class Clients(Forked):
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
-                for operation in self._shapes.pop(gone):
-                    self._counted.pop((gone, operation), None)
+                for at in self._shapes.pop(gone):
+                    self._counted.pop((gone, at), None)
 
     def _cell(self, place: tuple[str, str], lesson: Lesson, state: State) -> Cell:
         """Where what happens to a lesson now is counted."""
