@@ -5,7 +5,7 @@ import logging
 import random
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 
 import msgspec
@@ -159,11 +159,10 @@ def test_scores_need_the_token():
 
 @pytest.fixture
 def workers(place):
-    """Two workers that share a log."""
-    providers = [acme_provider(admin_token="operator", log=place) for _ in range(2)]
-    apps = [TestClient(acme_app(one)) for one in providers]
-    with apps[0], apps[1]:
-        yield providers, apps
+    """Four workers that share a log."""
+    providers = [acme_provider(admin_token="operator", log=place) for _ in range(4)]
+    with ExitStack() as stack:
+        yield providers, [stack.enter_context(TestClient(acme_app(one))) for one in providers]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -179,10 +178,11 @@ def test_the_scores_are_of_all_workers_whoever_is_asked_and_whoever_has_served(w
 
     ask(None, *[CODES[0]] * 3)
     rotates(providers[0], CODES[1])
-    providers[1].registry.catch_up()
+    for other in providers[1:]:
+        other.registry.catch_up()
     ask(*[CODES[0], CODES[1]] * 4)
     told = [scores(app) for app in apps]
-    assert told[0] == told[1]
+    assert told == [told[0]] * 4
     [score] = told[0].values()
     assert score["verdict"] == "remembers and does not forget"
     assert (score["refused"], score["followed"], score["stale_after_told"]) == (5, 5, 3)
