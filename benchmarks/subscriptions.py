@@ -29,7 +29,6 @@ __all__ = [
     "GOOD_REQUEST",
     "PATH",
     "bare_app",
-    "checked_barely_app",
     "contract_app",
     "hand_written_app",
     "measured_app",
@@ -283,28 +282,9 @@ _taken = msgspec.json.Decoder(_Taken).decode
 _pinned: ContextVar[State] = ContextVar("pinned")
 
 
-def _check_barely(wanted: Subscription) -> None:
-    """The two policies as they are written by hand, on the state that the request sees."""
-    tables = _pinned.get().tables
-    required = tables["required_promo_policy"].rows.get(wanted.plan)
-    assigned = tables["active_csm_codes"].rows.get(required["code_of"]) if required else None
-    if assigned is not None and wanted.promo_code != assigned["code"]:
-        raise HTTPException(422, {"use_promo_code": assigned["code"]})
-    on_file = tables["token_funding_map"].rows.get(wanted.payment_method_token)
-    if on_file is not None and wanted.currency != on_file["currency"]:
-        raise HTTPException(422, {"use_currency": on_file["currency"]})
-
-
 def stamped_barely_app(table_count: int) -> FastAPI:
     """With what the stamping promises and nothing else: no login is minded, no client is told less, no response is of another kind."""
     app = _app(None)
-    app.add_middleware(_KeepsItsWord, provider=_provider(table_count))
-    return app
-
-
-def checked_barely_app(table_count: int) -> FastAPI:
-    """The same with checks on the state that a request sees, which nobody records."""
-    app = _app(_check_barely)
     app.add_middleware(_KeepsItsWord, provider=_provider(table_count))
     return app
 

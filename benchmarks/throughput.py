@@ -22,7 +22,6 @@ from benchmarks.subscriptions import (
     GOOD_REQUEST,
     PATH,
     bare_app,
-    checked_barely_app,
     contract_app,
     hand_written_app,
     measured_app,
@@ -138,11 +137,6 @@ _COMPARISONS = (
         _BARE,
     ),
     Comparison(
-        "floor: the same, and the checks by hand on that state",
-        Side("checked barely 6", checked_barely_app, 6),
-        _BY_HAND,
-    ),
-    Comparison(
         "floor: all that is promised to a usual request with two policies, by hand",
         Side("promised 6", promised_app, 6),
         _BY_HAND,
@@ -227,7 +221,7 @@ def _figure_of_increments(is_quick: bool) -> Figure:
 
 def compared(comparisons: Sequence[Comparison], *, is_quick: bool) -> dict[str, list[Neighbours]]:
     """The rounds of each comparison, by what it is, over several starts of the servers."""
-    start_count, cycle_count = (1, 3) if is_quick else (6, 64)
+    start_count, cycle_count = (1, 3) if is_quick else (5, 52)
     neighbours: dict[str, list[Neighbours]] = {comparison.what: [] for comparison in comparisons}
     sides = _sides(comparisons)
     for start in range(1, start_count + 1):

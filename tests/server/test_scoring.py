@@ -5,9 +5,10 @@ import logging
 import random
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 
+import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
@@ -15,7 +16,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import BadSetting, Provider, Rule, Scoring, fix
 from shelflife.server.resting import _moved_by, grounds_of, has_moved
-from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS
+from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS, Clients
 from shelflife.server.verdicts import Cell, Lesson, Requests, Seen, added_up, score_of
 
 ADMIN = {"Authorization": "Bearer operator"}
@@ -158,11 +159,10 @@ def test_scores_need_the_token():
 
 @pytest.fixture
 def workers(place):
-    """Two workers that share a log."""
-    providers = [acme_provider(admin_token="operator", log=place) for _ in range(2)]
-    apps = [TestClient(acme_app(one)) for one in providers]
-    with apps[0], apps[1]:
-        yield providers, apps
+    """Four workers that share a log."""
+    providers = [acme_provider(admin_token="operator", log=place) for _ in range(4)]
+    with ExitStack() as stack:
+        yield providers, [stack.enter_context(TestClient(acme_app(one))) for one in providers]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -178,10 +178,11 @@ def test_the_scores_are_of_all_workers_whoever_is_asked_and_whoever_has_served(w
 
     ask(None, *[CODES[0]] * 3)
     rotates(providers[0], CODES[1])
-    providers[1].registry.catch_up()
+    for other in providers[1:]:
+        other.registry.catch_up()
     ask(*[CODES[0], CODES[1]] * 4)
     told = [scores(app) for app in apps]
-    assert told[0] == told[1]
+    assert told == [told[0]] * 4
     [score] = told[0].values()
     assert score["verdict"] == "remembers and does not forget"
     assert (score["refused"], score["followed"], score["stale_after_told"]) == (5, 5, 3)
@@ -302,6 +303,46 @@ def test_too_many_requests_at_once_are_not_looked_at():
         provider.clients.note(dict, "POST /subscriptions", EXAMPLE, found, provider.registry.state)
     [told] = provider.clients.scores()
     assert told.refused == _MOST_AT_ONCE
+
+
+def test_requests_that_come_again_are_all_counted_however_many_they_are():
+    provider, _ = served()
+    provider.clients._clock = lambda: 1.0
+    state, right = provider.registry.state, {**EXAMPLE, "promo_code": CODES[0]}
+    found = provider.violations(EXAMPLE, "POST /subscriptions")
+    provider.clients.note(dict, "POST /subscriptions", EXAMPLE, found, state)
+    for _ in range(_MOST_AT_ONCE + 500):
+        provider.clients.note(dict, "POST /subscriptions", right, (), state)
+    [told] = provider.clients.scores()
+    assert told.in_all == Requests(passed=_MOST_AT_ONCE + 500, refused=1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_counted_later_is_what_is_counted_at_once(seed):
+    draw = random.Random(seed)
+    provider = Provider({"codes": {"a": {"code": 1}, "b": {"code": "B"}}}, admin_token="t")
+
+    @provider.policy
+    def code_is_right(request, tables):
+        code = tables.codes[request["kind"]]["code"]
+        return None if request.equals("code", code) else fix("USE", code=code)
+
+    later, at_once = (Clients(Scoring(), b"key", clock=lambda: second) for _ in range(2))
+    for second in range(400):  # noqa: B007 - it is what the clocks tell
+        if draw.random() < 0.03:
+            provider.registry.reload_table("codes", set={"a": {"code": draw.choice([1, 2])}})
+        fields = {
+            "kind": draw.choice("aab"),
+            "code": draw.choice([1, True, 1.0, "B", 2, None, [1]]),
+            "note": draw.random(),
+        }
+        headers = partial(dict, [(draw.choice(["x-api-key", "authorization"]), draw.choice("12"))])
+        found = provider.violations(fields, "POST /x")
+        for one in (later, at_once):
+            one.note(headers, "POST /x", fields, found, provider.registry.state)
+        at_once.seen()
+    assert later.scores() == at_once.scores()
+    assert msgspec.to_builtins(later.seen()) == msgspec.to_builtins(at_once.seen())
 
 
 def test_workers_that_know_only_a_part_of_it_are_added_up_in_any_order():

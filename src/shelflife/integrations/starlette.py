@@ -114,7 +114,9 @@ class AppRoutes:
         build_plain_stack = app.build_middleware_stack
 
         def build_middleware_stack() -> App:
-            return EndpointsFirst(build_plain_stack(), AdminEndpoints(provider)).begin
+            plain, endpoints = build_plain_stack(), AdminEndpoints(provider)
+            # Without an admin token there are none, and no request has to pass them.
+            return EndpointsFirst(plain, endpoints).begin if endpoints.by_path else plain
 
         # Unless somebody else has done the same before: then more than is listed stands before the app.
         build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]

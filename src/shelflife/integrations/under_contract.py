@@ -4,9 +4,8 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from shelflife.contract import BadMessage
@@ -45,11 +44,12 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
+_KEPT_AT_ONCE = 64 * 1024
+_START = "http.response.start"
 _JSON = (b"content-type", b"application/json")
 
 _SAID_IN = frozenset({AT_HEADER.lower().encode(), PRECONDITION_HEADER.lower().encode()})
 """Where a client says something to the contract."""
-_name_of = itemgetter(0)
 
 FindOperation = Callable[[Scope, str], Operation | None]
 """Finds the operation that a request is for, once its handler runs; None when it cannot be told. The second argument
@@ -86,9 +86,14 @@ class UnderContract:
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
         path = path_below_root(scope) if scope.get("root_path") else scope["path"]
-        pin = provider.plain_pin(self._find_operation, (scope, path))
-        is_plain = pin is not None and _SAID_IN.isdisjoint(map(_name_of, scope["headers"]))
-        if pin is None or not is_plain:
+        pin = None
+        for name, _ in scope["headers"]:
+            if name in _SAID_IN:
+                break
+        else:
+            pin = provider.plain_pin(self._find_operation, (scope, path))
+        is_plain = pin is not None
+        if pin is None:
             try:
                 pin = await self._pin(scope, path)
             except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
@@ -96,9 +101,9 @@ class UnderContract:
                 await send_answer(send, answer, scope["method"])
                 return
         if provider.clients is not None:
-            pin.headers = partial(_headers_of, scope)
+            pin.headers = partial(_headers_of, scope, provider.clients.reads)
         method = scope["method"]
-        is_plain = is_plain and bool(pin.stamp.members) and method != "HEAD"
+        is_plain = is_plain and method != "HEAD" and bool(pin.stamp.members)
         response = _Response(pin, method, 0, -1, receive, send, is_plain)
         token = provider.pinned.set(pin)
         try:
@@ -162,8 +167,9 @@ class _Response(Stamping, eq=False):
     """Whether nothing but its own start and body say what it carries."""
     has_started: bool = False
     was_held: bool = False
-    _usual: AsgiMessage | None = None
-    """The start of what most apps answer, a success of JSON with nothing but its length beside. It waits for a body in one piece."""
+    _usual: tuple[int, tuple[bytes, bytes]] | None = None
+    """Status and length of what most apps answer, a success of JSON with no more headers than that. Its start waits for a body in one
+    piece."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
@@ -171,45 +177,44 @@ class _Response(Stamping, eq=False):
     async def receive(self) -> AsgiMessage:
         """Receive, and keep what the client sends for whoever checks it."""
         message = await self.receive_plain()
-        part = message.get("body")
-        if part:
-            self.pin.hear(part)
+        part, pin = message.get("body"), self.pin
+        if pin.body == b"" and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
+            pin.body = part  # as `hear` would do, which most bodies need not call
+        elif part:
+            pin.hear(part)
         return message
 
     async def send(self, message: AsgiMessage) -> None:
-        """Most responses go by this alone. It calls few others, for a server does this amid much else: what counts is how much has to
-        be looked at. All else goes by steps which would do the same for these."""
-        start = self._usual
-        if start is not None:
-            self._usual = None
+        """Most responses go by this alone: two messages, of which nothing is copied but what changes. It calls few others, for a server
+        does this amid much else: what counts is how much has to be looked at. All else goes by steps which would do the same for these."""
+        usual = self._usual
+        if usual is not None and not self.has_started:
             part = message.get("body")
-            if (
-                type(part) is bytes
-                and not message.get("more_body")
-                and message["type"] == "http.response.body"
-            ):
-                body = stamped(part, self.pin.stamp.members)
+            if part and type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
+                pin = self.pin
+                body = stamped(part, pin.stamp.members)
                 if body:
                     self.has_started = True
-                    self.pin.counts.stamped += 1
-                    start["headers"][0] = (b"content-length", b"%d" % len(body))
-                    await self.pass_on(start)
-                    await self.pass_on({**message, "body": body})
+                    pin.counts.stamped += 1
+                    length = b"content-length", b"%d" % len(body)
+                    await self.pass_on({"type": _START, "status": usual[0], "headers": [length, _JSON]})
+                    await self.pass_on({"type": "http.response.body", "body": body})
                     return
-            await self._send(start)
-        elif self.is_plain and message["type"] == "http.response.start" and 200 <= message["status"] <= 203:
-            pin, headers = self.pin, message.get("headers")
+            self._usual = None
+            await self._send({"type": _START, "status": usual[0], "headers": [usual[1], _JSON]})
+        elif self.is_plain and len(message) == 3 and message["type"] == _START:
+            pin, status, headers = self.pin, message["status"], message.get("headers")
             if (
                 (pin.has_run or pin.has_checked)
                 and type(headers) is list
                 and len(headers) == 2
                 and headers[1] == _JSON
                 and headers[0][0] == b"content-length"
+                and 200 <= status <= 203
                 and not pin.is_own_answer
                 and pin.listening is None
             ):
-                # An app may send the same list again and again.
-                self._usual = {**message, "headers": [*headers]}
+                self._usual = status, headers[0]
                 return
         await self._send(message)
 
@@ -305,10 +310,12 @@ def accept_of(scope: Mapping[str, Any]) -> str:
     return _headers_of(scope).get("accept", "")
 
 
-def _headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of a request, by lower-case name. One that comes several times is joined."""
+def _headers_of(scope: Mapping[str, Any], wanted: Collection[bytes] | None = None) -> dict[str, str]:
+    """The headers of a request, by lower-case name, or those of them that are wanted. One that comes several times is joined."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
+        if wanted is not None and raw_name not in wanted:
+            continue
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers

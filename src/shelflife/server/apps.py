@@ -25,7 +25,8 @@ class Apps:
         self._listings: list[Callable[[], Operations | None]] = []
         self._disclosed = Operations()
         self._operations: Operations | None = None
-        self._is_noting_checks = False
+        self.is_noting_checks = False
+        """Whether it counts which operations check their requests."""
         self._checked: set[str] = set()
         self.are_held = False
         """Whether policies were held to routes since anything was new."""
@@ -93,7 +94,7 @@ class Apps:
         operations = None
         if None not in listed:
             operations = Operations.union(one for one in listed if one is not None)
-            self._is_noting_checks = not operations.are_all_open
+            self.is_noting_checks = not operations.are_all_open
             self._check_that_there_are(self._policies.operations, "there is a policy for", operations)
             self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
         # At once, and last: other threads may be in a check.
@@ -108,7 +109,7 @@ class Apps:
             if known is not None and not (name in known or known.may_have(name)):
                 raise UsageError(f"a check is for {name}, and the app has no such route")
             return name
-        if not is_for_one and not self._is_noting_checks:
+        if not is_for_one and not self.is_noting_checks:
             return None
         operation = None if pin is None else pin.find_operation()
         if operation is None and is_for_one:

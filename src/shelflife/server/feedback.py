@@ -24,7 +24,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
 _QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)?")
-_QUOTE = ord('"')
+_OPENING, _QUOTE, _CLOSING = b'{"}'
 _ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
@@ -107,9 +107,9 @@ def title_of(status: int) -> str:
 def stamped(body: bytes, members: bytes) -> bytes:
     """A JSON object with these members added at its end; b"" when the body is no object, or has them
     already."""
-    if not (body.startswith(b"{") and body.endswith(b"}")):
+    if not body or body[0] != _OPENING or body[-1] != _CLOSING:
         body = body.strip(b" \t\r\n")
-        if not (body.startswith(b"{") and body.endswith(b"}")):
+        if not body or body[0] != _OPENING or body[-1] != _CLOSING:
             return b""
     try:
         if not body.isascii():

@@ -79,7 +79,8 @@ class Keeper:
     @property
     def is_out_of_date(self) -> bool:
         """Whether what it knows is not to be told any more as what is so. It goes by the clock: a log may hang without an error."""
-        return self.unreached_s > self._stale_for_s
+        at = self._at_the_end_at  # it is asked for every request, so this calls nothing but the clock
+        return at is not None and unsleeping_s() - at > self._stale_for_s
 
     def start(self, number: int) -> None:
         """Begin, unless it has. The worker is known before it looks: whoever asks later how far all have come counts with it."""

@@ -37,6 +37,10 @@ _SCALARS = frozenset({str, int, bool, type(None)})
 
 _ABSENT = object()
 
+_known_names: dict[type, tuple[str, ...] | None] = {}
+"""What `_own_names` gave, for as many classes as there are models in a large app: a dictionary is looked at sooner than a cache."""
+_MOST_KNOWN = 256
+
 _ORDINARY = frozenset({"builtins", "datetime", "decimal", "uuid"})
 """Where the types of values come from of which a client may be told. What an app has made may be a secret."""
 
@@ -154,22 +158,30 @@ def own_fields(request: Any) -> dict[str, Any] | None:
     kind: Any = type(request)
     if kind is dict:
         return request  # type: ignore[no-any-return]
-    names = _own_names(kind)
+    try:
+        names = _known_names[kind]
+    except KeyError:
+        names = _known_names[kind] = _own_names(kind)
+        if len(_known_names) > _MOST_KNOWN:
+            _known_names.clear()
     if names is None:
         return None
     held: dict[str, Any] = request.__dict__
-    is_plain = held.keys() == names and _SCALARS.issuperset(map(type, held.values()))
-    return held if is_plain and not getattr(request, "__pydantic_extra__", None) else None
+    if tuple(held) != names and held.keys() != {*names}:  # they are nearly always in this order
+        return None
+    for value in held.values():
+        if type(value) is not str and type(value) not in _SCALARS:  # most are texts
+            return None
+    return None if getattr(request, "__pydantic_extra__", None) else held
 
 
-@lru_cache(maxsize=256)
-def _own_names(kind: type) -> frozenset[str] | None:
+def _own_names(kind: type) -> tuple[str, ...] | None:
     """The names of fields by which a model of pydantic keeps them and which they also have on the wire; None of any other class."""
     model = pydantic_model_of(kind)
     if model is None or model.computed or not _keeps_its_fields(kind):
         return None
     is_same = all(part.name == wire for wire, part in model.parts.items())
-    return frozenset(model.parts) if is_same else None
+    return tuple(model.parts) if is_same else None
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,11 +16,12 @@ from shelflife.contract.cells import rows_of_cells
 from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
+from shelflife.contract.when import WHOLE_REQUEST
 from shelflife.errors import ShelflifeError
 from shelflife.policy_code import PolicyCode, comparisons_in
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.reads import Reads, Request, Tables
+from shelflife.server.reads import Reads, Request, Tables, UnrecordedRequest
 from shelflife.server.state import State
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "evaluate",
     "fault_of_request",
     "fix",
+    "found_by",
+    "violations_of",
 ]
 
 _log = logging.getLogger("shelflife")
@@ -138,7 +141,8 @@ class Policies:
         self.are_any = self.are_for_one = False
         """Whether there is any, and whether one is for one operation alone."""
         self._fingerprints: dict[str, str] | None = None
-        self._for_every: list[Policy] = []
+        self.for_every: list[Policy] | None = None
+        """Those that are for every operation; None until somebody has looked at them."""
         self._by_operation: dict[str, list[Policy]] = {}
         """Those for an operation that some policy is for, and for every one."""
 
@@ -149,7 +153,7 @@ class Policies:
         self._all.append(replace(policy, id=f"{policy.id}#{same_count}") if same_count else policy)
         self.operations = Operations(one.operation for one in self._all if one.operation is not None)
         self.are_for_one = bool(self.operations)
-        self._fingerprints = None
+        self._fingerprints = self.for_every = None
 
     def look(self) -> dict[str, str]:
         """Look at their code, if nobody has since one was added. Gives what names the code of each, by what it is called.
@@ -159,7 +163,7 @@ class Policies:
         """
         if self._fingerprints is None:
             self._all = [self._looked_at(one) for one in self._all]
-            self._for_every = [one for one in self._all if one.operation is None]
+            for_every = [one for one in self._all if one.operation is None]
             self._by_operation = {
                 name: [one for one in self._all if one.operation is None or one.operation.name == name]
                 for name in (one.name for one in self.operations)
@@ -168,6 +172,7 @@ class Policies:
                 one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
                 for one in self._all
             }
+            self.for_every = for_every
         return self._fingerprints
 
     def all(self) -> list[Policy]:
@@ -176,9 +181,9 @@ class Policies:
 
     def concerning(self, operation: str | None) -> list[Policy]:
         """Those for every operation and for this one."""
-        if self._fingerprints is None:
+        while (for_every := self.for_every) is None:
             self.look()
-        return self._for_every if operation is None else self._by_operation.get(operation, self._for_every)
+        return for_every if operation is None else self._by_operation.get(operation, for_every)
 
     def _looked_at(self, policy: Policy) -> Policy:
         """A policy with what its code shows. The log is told what it reads that is not tracked, or without need."""
@@ -243,31 +248,51 @@ class PreconditionFailed(Refusal):
 
 
 def evaluate(
-    policies: Iterable[Policy],
-    fields: Mapping[str, Any],
-    state: State,
-    views: Tables | None = None,
-    said: Said | None = None,
+    policies: Iterable[Policy], fields: Mapping[str, Any], state: State, said: Said | None = None
 ) -> list[Violation]:
-    """Run the policies against a request on one state.
+    """Run the policies against a request on one state: `found_by`, then `violations_of`."""
+    return violations_of(found_by(policies, fields, Tables(state)), fields, state, said)
+
+
+def found_by(
+    policies: Iterable[Policy], fields: Mapping[str, Any], tables: Tables
+) -> Sequence[tuple[Policy, Fix]]:
+    """What policies say to a request at first, of those that have something to say. `tables` are without a record.
 
     Raises `PolicyFailed` when one of them has a bug, and `MalformedRequest` when one refuses or fails for a request that
-    holds what JSON cannot carry. A good request is not searched for that. `views` are the state's tables without a
-    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads. `said` turns what it has
-    read of the fields into what a client has said, where that may be something else.
+    holds what JSON cannot carry. A good request is not searched for that.
     """
-    violations = []
-    request, tables = Request(fields), views or Tables(state)
+    found: tuple[tuple[Policy, Fix], ...] = ()
+    request = UnrecordedRequest()
+    request._fields, request._reads, request._path = fields, None, WHOLE_REQUEST
     for policy in policies:
         try:
-            found = policy.function(request, tables)
-            if found is not None:
-                _check_carried(fields)
-                violations.append(Violation(policy, _suggestion(policy, found, fields, state, said)))
+            said = policy.function(request, tables)
         except MalformedRequest:
             raise
         except Exception as error:
             _check_carried(fields)
+            raise PolicyFailed(policy.name, error) from error
+        if said is not None:
+            _check_carried(fields)
+            found = (*found, (policy, said))
+    return found
+
+
+def violations_of(
+    found: Iterable[tuple[Policy, Fix]], fields: Mapping[str, Any], state: State, said: Said | None = None
+) -> list[Violation]:
+    """What was found, with all that it rests on: each policy runs once more, under a record of its reads.
+
+    `said` turns what it has read of the fields into what a client has said, where that may be something else.
+    """
+    violations = []
+    for policy, fix in found:
+        try:
+            violations.append(Violation(policy, _suggestion(policy, fix, fields, state, said)))
+        except MalformedRequest:
+            raise
+        except Exception as error:
             raise PolicyFailed(policy.name, error) from error
     return violations
 

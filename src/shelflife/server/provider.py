@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -28,10 +28,11 @@ from shelflife.server.keeping_up import STALE_FOR_S
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import registry_of
-from shelflife.server.models import DICTIONARY, Reader
+from shelflife.server.models import DICTIONARY, Reader, own_fields
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Checked, Pin
 from shelflife.server.policies import (
+    Fix,
     Policies,
     Policy,
     PolicyFunction,
@@ -40,6 +41,8 @@ from shelflife.server.policies import (
     Rejected,
     Violation,
     evaluate,
+    found_by,
+    violations_of,
 )
 from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher
@@ -266,21 +269,14 @@ class Provider(Forked):
     ) -> Pin | None:
         """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
         registry = self.registry
-        if not (self._has_begun and self.apps.are_held and self.disclosure is None):
+        if not (self._has_begun and self.apps.are_held and self.disclosure is None) or (
+            registry.is_shared and registry.is_out_of_date
+        ):
             return None
-        if registry.is_shared and registry.is_out_of_date:
-            return None
-        state = registry.state
-        face: Face = state.faces.get(self.level) or face_of(state, self.level)
-        return Pin(
-            state,
-            face,
-            face.stamp if self.level else NO_STAMP,
-            find_operation,
-            self.counts,
-            asked,
-            self.policies.are_any,
-        )
+        state, level = registry.state, self.level
+        face: Face = state.faces.get(level) or face_of(state, level)
+        stamp = face.stamp if level else NO_STAMP
+        return Pin(state, face, stamp, find_operation, self.counts, asked, self.policies.are_any)
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -345,7 +341,7 @@ class Provider(Forked):
         given = Given(read, msgspec.json.encode(request), lambda: reader)
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
-                violations += evaluate([policy], given.fields, state, None, given.said)
+                violations += evaluate([policy], given.fields, state, given.said)
         self.told_fixes.note(violations, state)
         self.counts.count_fixes(violations, "question")
         return violations
@@ -372,17 +368,38 @@ class Provider(Forked):
             return
         pin.has_checked = True
         try:
-            given = Given(request, pin.body, pin.asked_for)
-            if pin.precondition is not None and pin.verdict is None:
-                self._judge(pin.precondition, given, operation, pin)
-            if violations := self._violations(given, operation, pin.state, pin):
-                raise Rejected(violations, pin.state)
+            fields = own_fields(request) if pin.precondition is None else None
+            if fields is None:
+                self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
+            else:  # as `_violations` does it, but nothing is made that only a refusal needs
+                apps, known, state, concerned = self.apps, self.policies, pin.state, None
+                policies, views = known.for_every, self._views
+                if policies is None or operation is not None or known.are_for_one or apps.is_noting_checks:
+                    concerned = apps.operation_of(operation, pin)
+                    policies = known.concerning(concerned)
+                tables = views[1] if views[0] is state else self._views_of(state)
+                found = found_by(policies, fields, tables)
+                if found or self.readers.looks_left:
+                    given = Given(request, pin.body, pin.asked_for)
+                    if violations := self._told(found, given, concerned, state, pin):
+                        raise Rejected(violations, state)
+                elif self.clients is not None:
+                    self.clients.note(pin.headers, concerned, fields, (), state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations = True
             self._tell(pin, failure)
             raise
-        self._tell(pin)
+        self.counts.passed += 1
+        if self.on_checked:
+            self._tell_of(Checked(pin, None))
+
+    def _check_closely(self, given: Given, operation: str | None, pin: Pin) -> None:
+        """Check a request that has a precondition, or that has to be looked into."""
+        if pin.precondition is not None and pin.verdict is None:
+            self._judge(pin.precondition, given, operation, pin)
+        if violations := self._violations(given, operation, pin.state, pin):
+            raise Rejected(violations, pin.state)
 
     def _tell(self, pin: Pin, failure: Exception | None = None) -> None:
         """Count a check, and tell whoever wants to know."""
@@ -390,8 +407,11 @@ class Provider(Forked):
             self.counts.passed += 1
         else:
             self.counts.count_failure(failure)
+        self._tell_of(Checked(pin, failure))
+
+    def _tell_of(self, checked: Checked) -> None:
         for told in self.on_checked:
-            told(Checked(pin, failure))
+            told(checked)
 
     def add_table(
         self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
@@ -420,17 +440,30 @@ class Provider(Forked):
     def _violations(
         self, given: Given, operation: str | None, state: State, pin: Pin | None
     ) -> list[Violation]:
+        fields, concerned = given.fields, self.apps.operation_of(operation, pin)
+        found = found_by(self.policies.concerning(concerned), fields, self._views_of(state))
+        return self._told(found, given, concerned, state, pin)
+
+    def _views_of(self, state: State) -> Tables:
+        """What policies see of a state at first."""
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        fields, concerned = given.fields, self.apps.operation_of(operation, pin)
-        found = evaluate(self.policies.concerning(concerned), fields, state, views[1], given.said)
-        if found or self.readers.looks_left or self.clients is not None:
-            self._note(found, given, concerned, state, pin)
-        if not found:
-            return found
+        return views[1]
+
+    def _told(
+        self,
+        found: Sequence[tuple[Policy, Fix]],
+        given: Given,
+        operation: str | None,
+        state: State,
+        pin: Pin | None,
+    ) -> list[Violation]:
+        """What an app is told of what was found. It is noted what that shows."""
+        told = violations_of(found, given.fields, state, given.said)
+        self._note(told, given, operation, state, pin)
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
-        return [one.not_to_be_kept() for one in found] if is_out_of_date else found
+        return [one.not_to_be_kept() for one in told] if is_out_of_date else told
 
     def _note(
         self, found: list[Violation], given: Given, operation: str | None, state: State, pin: Pin | None

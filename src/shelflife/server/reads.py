@@ -22,7 +22,7 @@ from shelflife.server.graph import target_keys
 from shelflife.server.state import State
 from shelflife.server.tables import Table, key_of
 
-__all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "with_objects"]
+__all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "UnrecordedRequest", "with_objects"]
 
 _log = logging.getLogger("shelflife")
 
@@ -189,7 +189,7 @@ class Request(_View, Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if self._reads is None and type(name) is str:  # most requests are good, and pay for no call
             value = self._fields.get(name)
-            if value is not None and type(value) in _SCALARS:
+            if type(value) is str or (value is not None and type(value) in _SCALARS):
                 return value
         value = self._read(name)
         if value is None:
@@ -200,7 +200,7 @@ class Request(_View, Mapping[str, Any]):
         """The value of a field, or of an object the same view of it; the default when the field is absent or null."""
         if self._reads is None and type(name) is str:
             value = self._fields.get(name)
-            if value is not None and type(value) in _SCALARS:
+            if type(value) is str or (value is not None and type(value) in _SCALARS):
                 return value
         value = self._read(name)
         return default if value is None else value
@@ -266,6 +266,17 @@ class Request(_View, Mapping[str, Any]):
             self._reads.field(self._path, as_read(self._fields))
 
 
+class UnrecordedRequest(Request):
+    """The fields of a whole request without a record. Every check makes one, and sets its fields: an `__init__` would take longer than
+    most policies do."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
+UnrecordedRequest.__name__ = Request.__name__
+
+
 class RowView(_View, Mapping[str, Any]):
     """One row, as a policy sees it."""
 
@@ -296,7 +307,7 @@ class RowView(_View, Mapping[str, Any]):
             value = self._row[column]
         except KeyError:
             raise KeyError(f"row {self._key} of {self._table} has no column {column}") from None
-        return value if type(value) in _SCALARS else deepcopy(value)
+        return value if type(value) is str or type(value) in _SCALARS else deepcopy(value)
 
     def __contains__(self, column: object) -> bool:
         return self._read(column) in self._row

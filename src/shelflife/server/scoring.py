@@ -1,7 +1,8 @@
 """Watching clients: what each of them makes of the fixes that it is given, as far as a server sees that.
 
-Nothing of a request is kept but digests with a key. What is kept is bounded, and so is the time that it takes: when there are too many
-requests, some of them are not looked at.
+Nothing of a request is kept but digests with a key, and for a while what the latest have sent in the fields that a fix is about: one that is
+let through once more is only counted, until workers meet or somebody wants to know. What is kept is bounded, and so is the time that it
+takes: when there are too many requests that are unlike the latest, some of them are not looked at.
 """
 
 import hashlib
@@ -41,6 +42,8 @@ _MOST_AT_ONCE = 1000
 _MOST_A_SECOND = 50
 """So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
 
+_MOST_REPEATED = 256
+_MOST_NAMES = 1024
 _SHARED_EVERY_S = 2.0
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = "anonymous"
@@ -59,6 +62,15 @@ class Scoring:
     `X-API-Key` header. All who send neither are one client."""
 
 
+class _Repeated(msgspec.Struct, eq=False):
+    """A request that was let through, as often as it has come of late."""
+
+    client: str
+    like: list[tuple[tuple[str, str], Cell, str]]
+    """Where it is counted: in which lessons, and as what."""
+    count: int = 1
+
+
 class Clients(Forked):
     """What one process has seen of clients, and of the fixes that they are given."""
 
@@ -67,6 +79,8 @@ class Clients(Forked):
         self._scoring, self._clock = scoring, clock
         self._key = hashlib.sha256(key).digest()
         self._has_warned = False
+        self.reads = None if scoring.client else frozenset(name.encode() for name in _CREDENTIALS)
+        """The headers that say who is asking, by lower-case name; None where it may be any."""
         self.after_fork_in_child()
         mind_forks(self)
 
@@ -78,7 +92,7 @@ class Clients(Forked):
 
     def _begin(self, log_id: str) -> None:
         self._log_id = log_id
-        """The log that the places are in."""
+        """The log that the places are in; empty where no state was looked at yet."""
         self._shared = Shared("clients", Seen, _SHARED_EVERY_S)
         self._lessons: OrderedDict[tuple[str, str], Lesson] = OrderedDict()
         """By client and what is the same for like requests; the one that was used last is the last."""
@@ -86,6 +100,8 @@ class Clients(Forked):
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
+        self._counted: dict[tuple[str, str], dict[str, None]] = {}
+        """The fields that these are about, by client and operation."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._fixes: dict[str, dict[str, Given]] = {}
@@ -93,6 +109,12 @@ class Clients(Forked):
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
         self._looked_at = 0
+        self._names: dict[int, str] = {}
+        """What clients are called, by the hash of their credentials: it has a secret of this process in it."""
+        self._repeated: dict[tuple[str, str, bytes], _Repeated] = {}
+        """Requests of late that were let through, by client, operation and what they have sent of which it counts."""
+        self._repeated_in: State | None = None
+        """The state that all of them were let through in."""
 
     def note(
         self,
@@ -103,32 +125,39 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
-        if not found and not self._shapes:
+        if not self._counted and not found:
             return
-        now = self._clock()
-        self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
-        self._noted_at = now
-        if self._left < 1:
-            return
-        self._left -= 1
         try:
-            client = self._name_of(headers())
-            with self._lock:
-                self._look_at(state)
-                if not found:
-                    self._note_passed(client, operation or "", fields, state)
-                elif any(fix.cells and fix.tables for _, fix in found):
-                    self._note_request(client, refused=1)
-                for violation in found:
-                    self._note_refused(client, operation or "", fields, violation, state, now)
+            if not found:
+                self._note_passed(headers, operation or "", fields, state)
+            elif (now := self._room_at()) is not None:
+                client = self._name_of(headers())
+                with self._lock:
+                    self._count_repeated()
+                    self._look_at(state)
+                    if any(fix.cells and fix.tables for _, fix in found):
+                        self._note_request(client, refused=1)
+                    for violation in found:
+                        self._note_refused(client, operation or "", fields, violation, state, now)
         except Exception as error:  # noqa: BLE001 - whoever names clients may fail in any way
             if not self._has_warned:
                 self._has_warned = True
                 _log.warning("requests are not counted for their clients: %s", error)
 
+    def _room_at(self) -> float | None:
+        """The time, if there is room for one more request that has to be looked at."""
+        now = self._clock()
+        self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
+        self._noted_at = now
+        if self._left < 1:
+            return None
+        self._left -= 1
+        return now
+
     def seen(self) -> Seen:
         """A copy of what was seen, to be read and written down."""
         with self._lock:
+            self._count_repeated()
             clients: dict[str, dict[str, Lesson]] = {}
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
@@ -136,6 +165,8 @@ class Clients(Forked):
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
+        with self._lock:
+            self._count_repeated()
         self._shared.meet(registry, self.seen, self.learn, now=now)
 
     def others(self, registry: Registry) -> list[Seen]:
@@ -145,6 +176,7 @@ class Clients(Forked):
     def learn(self, others: Iterable[Seen]) -> None:
         """What other workers have told clients, so that it is known here when it comes back."""
         with self._lock:
+            self._count_repeated()
             for one in others:
                 for client, lessons in one.clients.items():
                     for like, lesson in lessons.items():
@@ -170,14 +202,22 @@ class Clients(Forked):
             return str(self._scoring.client(headers))[:200]
         for name in _CREDENTIALS:
             if credentials := headers.get(name):
-                raw = f"{name}: {credentials}".encode(errors="surrogateescape")
-                return hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()
+                hashed = hash((name, credentials))
+                known = self._names.get(hashed)
+                if known is None:
+                    raw = f"{name}: {credentials}".encode(errors="surrogateescape")
+                    known = hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()
+                    if len(self._names) >= _MOST_NAMES:
+                        self._names = {}
+                    self._names[hashed] = known
+                return known
         return _ANONYMOUS
 
     def _look_at(self, state: State) -> None:
         """Note which tables have moved since a state was looked at last."""
-        if state.log_id != self._log_id:
+        if self._log_id not in ("", state.log_id):
             self._begin(state.log_id)
+        self._log_id = state.log_id
         if state.number > self._looked_at:
             for entry in _since(state, self._looked_at):
                 self._moved |= dict.fromkeys(entry.change.tables, (entry.number, entry.at))
@@ -220,21 +260,58 @@ class Clients(Forked):
             fields.get(name) is None and value is not None for name, value in fix.parameters.items()
         )
 
-    def _note_passed(self, client: str, operation: str, fields: Mapping[str, Any], state: State) -> None:
-        shapes = self._shapes.get(client, {}).get(operation, {})
-        is_like_one = False
-        for shape, begun in shapes.items():
+    def _note_passed(
+        self,
+        headers: Callable[[], Mapping[str, str]],
+        operation: str,
+        fields: Mapping[str, Any],
+        state: State,
+    ) -> None:
+        """A request was let through. It counts if the client was given a fix for one like it."""
+        if self.reads is None and self._room_at() is None:
+            return  # nobody knows how long it takes to tell who is asking
+        client = self._name_of(headers())
+        names = self._counted.get((client, operation))
+        if names is None:
+            return
+        sent = client, operation, _encode([*map(fields.get, names)])
+        with self._lock:
+            if state is not self._repeated_in:
+                self._count_repeated()
+                self._repeated_in = state
+            repeated = self._repeated.get(sent)
+            if repeated is not None:
+                repeated.count += 1
+            elif self.reads is None or self._room_at() is not None:
+                self._look_at(state)
+                if len(self._repeated) >= _MOST_REPEATED:
+                    self._count_repeated()
+                self._repeated[sent] = _Repeated(client, self._like_ones(client, operation, fields, state))
+
+    def _like_ones(
+        self, client: str, operation: str, fields: Mapping[str, Any], state: State
+    ) -> list[tuple[tuple[str, str], Cell, str]]:
+        """Where it is counted that a request was let through: the lessons for requests like it, each with what it has carried."""
+        found = []
+        for shape, begun in self._shapes.get(client, {}).get(operation, {}).items():
             digest = begun.copy()
             digest.update(_encode([fields.get(name) for name in shape[2]]))
             place = client, digest.hexdigest()
             lesson = self._lessons.get(place)
             if lesson is not None:
-                _add(self._cell(place, lesson, state).passed, self._carried(fields, lesson.sets))
+                found.append((place, self._cell(place, lesson, state), self._carried(fields, lesson.sets)))
+        return found
+
+    def _count_repeated(self) -> None:
+        """Count what was let through since this was done last. No lesson may change before: these are counted for what they were then."""
+        repeated, self._repeated = self._repeated, {}
+        for one in repeated.values():
+            for place, cell, carried in one.like:
+                _add(cell.passed, carried, one.count)
                 self._lessons.move_to_end(place)
-                is_like_one = True
-        if is_like_one:
-            self._note_request(client, passed=1)
-            self._shared.is_changed = True
+            if one.like:
+                self._note_request(one.client, passed=one.count)
+                self._shared.is_changed = True
 
     def _note_request(self, client: str, *, passed: int = 0, refused: int = 0) -> None:
         """Count a request, once for however many fixes it is."""
@@ -249,11 +326,14 @@ class Clients(Forked):
         if len(shapes) < _MOST_SHAPES:
             shape = lesson.policy, lesson.type, lesson.reads, lesson.sets
             shapes[shape] = self._begun(lesson.operation, shape)
+            names = self._counted.setdefault((client, lesson.operation), {})
+            names.update(dict.fromkeys((*lesson.reads, *lesson.sets)))
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
-                del self._shapes[gone]
+                for at in self._shapes.pop(gone):
+                    self._counted.pop((gone, at), None)
 
     def _cell(self, place: tuple[str, str], lesson: Lesson, state: State) -> Cell:
         """Where what happens to a lesson now is counted."""
@@ -297,11 +377,11 @@ class Clients(Forked):
         return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
 
 
-def _add(counts: dict[str, int], value: str) -> bool:
+def _add(counts: dict[str, int], value: str, by: int = 1) -> bool:
     """Count a value, if there is room for it."""
     has_room = value in counts or len(counts) < _MOST_VALUES
     if has_room:
-        counts[value] = counts.get(value, 0) + 1
+        counts[value] = counts.get(value, 0) + by
     return has_room
 
 
