@@ -1,8 +1,8 @@
 """Watching clients: what each of them makes of the fixes that it is given, as far as a server sees that.
 
-Nothing of a request is kept but digests with a key, and for a while what the latest have sent in the fields that a fix is about: one that is
-let through once more is only counted, until workers meet or somebody wants to know. What is kept is bounded, and so is the time that it
-takes: when there are too many requests that are unlike the latest, some of them are not looked at.
+Nothing of a request is kept but digests with a key. One that is let through, and has come of late, is only counted until workers meet or
+somebody wants to know. What is kept is bounded, and so is the time that it takes: when there are too many requests that are unlike the
+latest, some of them are not looked at.
 """
 
 import hashlib
@@ -111,8 +111,8 @@ class Clients(Forked):
         self._looked_at = 0
         self._names: dict[int, str] = {}
         """What clients are called, by the hash of their credentials: it has a secret of this process in it."""
-        self._repeated: dict[tuple[str, str, bytes], _Repeated] = {}
-        """Requests of late that were let through, by client, operation and what they have sent of which it counts."""
+        self._repeated: dict[tuple[str, str, int], _Repeated] = {}
+        """Requests of late that were let through, by client, operation and the hash of what they have sent of which it counts."""
         self._repeated_in: State | None = None
         """The state that all of them were let through in."""
 
@@ -274,7 +274,7 @@ class Clients(Forked):
         names = self._counted.get((client, operation))
         if names is None:
             return
-        sent = client, operation, _encode([*map(fields.get, names)])
+        sent = client, operation, hash(_encode([*map(fields.get, names)]))
         with self._lock:
             if state is not self._repeated_in:
                 self._count_repeated()
