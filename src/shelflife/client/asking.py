@@ -263,7 +263,7 @@ async def driven_async(
                 go_on, value = steps.throw, error
 
 
-class Advanced(NamedTuple):
+class Advanced(msgspec.Struct, frozen=True):
     """How far steps have come."""
 
     is_over: bool

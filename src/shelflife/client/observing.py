@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -70,7 +70,7 @@ _encode = msgspec.json.Encoder().encode
 _TOO_MANY = "too many others are writing to the memory at the same time"
 
 
-class About(NamedTuple):
+class About(msgspec.Struct, frozen=True):
     """Of a reply that is the answer to a revalidation: the suspects that were asked about, and what was known before."""
 
     suspects: Sequence[Entry] = ()
@@ -81,7 +81,7 @@ class About(NamedTuple):
 NOTHING = About()
 
 
-class _Taken(NamedTuple):
+class _Taken(msgspec.Struct, frozen=True):
     """What was made of a position that a server has named, and where the memory stands since."""
 
     verdict: Verdict

@@ -195,7 +195,8 @@ class RemoteStore(ABC, Forked):
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(dict.fromkeys(write.drop_ids)))
+        drop_ids = tuple(dict.fromkeys(write.drop_ids))
+        write = msgspec.structs.replace(write, drop=tuple(write.drop), drop_ids=drop_ids)
         new_revision = revision_after(revision)
         seen = self._moment.seen.pop(root, None)
         with self._lock:

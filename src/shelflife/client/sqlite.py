@@ -9,7 +9,7 @@ page of the journal, so a tag that follows from another has none, and no index l
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from shelflife.client.asking import Fields
@@ -58,7 +58,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | PathLike[str],
         *,
         busy_timeout_s: float = 1.0,
         durable: bool = False,
@@ -71,10 +71,10 @@ class SqliteStore:
         - `durable`: a write survives the end of the machine, too. It then waits for the disk.
         - `read_only`: the file is there, and is only looked at.
         """
-        self.path = Path(path)
         self._file = SqliteFile(
             path, KIND, busy_timeout_s=busy_timeout_s, durable=durable, read_only=read_only
         )
+        self.path = self._file.path
         self.diary: Diary | None = SqliteDiary(path, read_only=read_only)
         """What a memory has done with it, in a file beside."""
         self._uses = Uses()

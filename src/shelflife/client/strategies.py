@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
@@ -102,7 +104,7 @@ def broader(tag: str) -> str | None:
     return STANDING if kind in ("table", "rule", "policy") else None
 
 
-class Forgetting(NamedTuple):
+class Forgetting(msgspec.Struct, frozen=True):
     """What follows from the movement of a table, or of the rules."""
 
     tags: Mapping[str, Reason] = {}
@@ -118,7 +120,7 @@ class Forgetting(NamedTuple):
     """What bears one of these may still be right, and is revalidated before it is used."""
 
 
-class Revision(NamedTuple):
+class Revision(msgspec.Struct, frozen=True):
     """What new fixes show about those that are remembered."""
 
     dropped: Mapping[str, Reason] = {}

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
@@ -192,7 +192,7 @@ class _Gone(dict[Root, OrderedDict[str, dict[str, Any]]]):
         return self.setdefault(root, OrderedDict())
 
 
-class _Refused(NamedTuple):
+class _Refused(msgspec.Struct, frozen=True):
     """A request that a server has refused, with fixes for some of its fields."""
 
     root: Root

@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -80,7 +79,7 @@ class Bound:
         return f"more than {self.most} remembered fixes of this server would have gone within an hour"
 
 
-class Lessons(NamedTuple):
+class Lessons(msgspec.Struct, frozen=True):
     """The entries that a response teaches."""
 
     known: list[Entry]
@@ -242,7 +241,8 @@ class Writing:
 
     def _filed(self, entry: Entry) -> Filed:
         filed = self._strategy.files(entry)
-        return filed._replace(tags=(SUSPECT,) if entry.is_suspect else (STANDING, *filed.tags))
+        tags = (SUSPECT,) if entry.is_suspect else (STANDING, *filed.tags)
+        return Filed(filed.entry, filed.slot, tags)
 
     def _stays(self, entry: Entry, disposal: Disposal) -> bool:
         return disposal.dropped.keys().isdisjoint(self._filed(entry).tags)
