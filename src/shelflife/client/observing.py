@@ -269,7 +269,7 @@ class Observing(Forked):
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
                 shelf.telling.store_failed(error, "read")
-        faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
+        faults: list[Event] = [Ignored(root, fault) for fault in contract.faults] if contract.faults else []
         by = self._by_position if contract.account is not None or is_placed else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))
 

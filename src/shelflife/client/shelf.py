@@ -108,7 +108,7 @@ class Doubts(Locking):
         with self._lock:
             self._withheld[root] += 1
 
-    def settle(self, root: Root, doubt: int | None) -> None:
+    def settle(self, root: Root, doubt: int) -> None:
         """A response was dealt with before which there was this doubt.
 
         Two race here: this response, and another that failed meanwhile. The doubt that the second has raised stays.
@@ -183,10 +183,10 @@ class Dealing(msgspec.Struct, eq=False):
         return self.doubt is not None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.doubts.settle(self.root, self.doubt)
-        else:
+        if error is not None:
             self.doubts.add(self.root)
+        elif self.doubt is not None:  # else there is nothing that it could settle
+            self.doubts.settle(self.root, self.doubt)
 
 
 def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
@@ -284,7 +284,8 @@ class Shelf:
         if is_guess and self._remote is not None and self.words is None:
             guess = self._remote.guessed(root)
         known = guess or self.known(root)
-        return known, self.known_here(known.knowledge)
+        knowledge = known.knowledge
+        return known, knowledge if knowledge.strategy == self._strategy_name else self.known_here(knowledge)
 
     def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
         """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""
