@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -208,8 +208,7 @@ class RemoteStore(ABC, Forked):
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         writing = partial(self._written, root, revisions, write, noted, counted)
-        with self._waiting_for(root):
-            told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        told = self._waited_for(root, writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
             self._note_again(root, noted)
             return None
@@ -228,18 +227,18 @@ class RemoteStore(ABC, Forked):
         self._keep(root, now)
         return written
 
-    @contextmanager
-    def _waiting_for(self, root: Root) -> Iterator[None]:
-        """While a root is written. One that others keep locked is not waited for again at once, and holds up no other."""
+    def _waited_for(self, root: Root, writing: Callable[[], Outcome], longest_s: float) -> Outcome:
+        """A root is written. One that others keep locked is not waited for again at once, and holds up no other."""
         circuit = self._locked.get(root)
         let_in_at = time.monotonic() if circuit is None else circuit.check()
         try:
-            yield
+            outcome = self._called("written", writing, longest_s)
         except StoreError as error:
             if not error.is_away and time.monotonic() - let_in_at > _LONG_S:
                 self._locked.setdefault(root, Circuit()).open(let_in_at, error)
             raise
         self._locked.pop(root, None)
+        return outcome
 
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
