@@ -182,7 +182,7 @@ class RemoteStore(ABC, Forked):
 
     def count(self, root: Root, *tags: str) -> int:
         counts = self._looked(root, tags=tags).counts
-        return sum(counts[tag] for tag in tags)
+        return sum([counts[tag] for tag in tags])
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
@@ -215,13 +215,10 @@ class RemoteStore(ABC, Forked):
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
         left += written.trimmed
-        now = before.after(
-            new_revision,
-            write.knowledge,
-            {one.operation for one in left},
-            (one.place for one in (*put, *left)),
-        )
-        now.add_shapes(put)
+        operations = {one.operation for one in left}
+        now = before.after(new_revision, write.knowledge, operations, (one.place for one in (*put, *left)))
+        if put:
+            now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
         now.life, now.looked_at = life, unsleeping_s()
         self._keep(root, now)

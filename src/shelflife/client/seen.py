@@ -121,8 +121,8 @@ class Seen:
         """Whether all that is asked for was seen."""
         return (
             (operation is None or operation in self.shapes)
-            and (not places or all(place in self.places for place in places))
-            and (not tags or all(tag in self.counts for tag in tags))
+            and (not places or self.places.keys() >= {*places})
+            and (not tags or self.counts.keys() >= {*tags})
         )
 
     def find(self, operation: str, request: Fields) -> list[Found] | None:
