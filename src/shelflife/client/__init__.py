@@ -10,7 +10,6 @@ from shelflife.client.foresight import Forecast, Foresight
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Memory
-from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
 from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
@@ -18,6 +17,7 @@ from shelflife.habits import Histories, Seen
 
 if TYPE_CHECKING:
     from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, for_planner, memory_block
+    from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
     from shelflife.client.sqlite import SqliteStore
     from shelflife.client.tooling import Tools, contract_headers
 
@@ -72,11 +72,16 @@ _OF_OTHER_ROOMS = {
     "amended_input": "prompts",
     "for_planner": "prompts",
     "memory_block": "prompts",
+    "Call": "sending",
+    "Held": "sending",
+    "Send": "sending",
+    "exchange": "sending",
+    "exchange_async": "sending",
     "SqliteStore": "sqlite",
     "Tools": "tooling",
     "contract_headers": "tooling",
 }
-"""What a memory in process over an HTTP client does without: it is imported by whoever first asks for it."""
+"""What a memory in process does without: it is imported by whoever first asks for it."""
 
 
 def __getattr__(name: str) -> Any:

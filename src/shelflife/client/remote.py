@@ -6,7 +6,7 @@ that revision. A near cache spares it as long as a channel of the engine tells o
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +20,7 @@ from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary, Noted
 from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
+from shelflife.client.moments import Remote
 from shelflife.client.near import Channel, News
 from shelflife.client.remote_diary import RemoteDiary
 from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
@@ -63,7 +64,7 @@ _FAILURES = (
 Outcome = TypeVar("Outcome")
 
 
-class RemoteStore(ABC, Forked):
+class RemoteStore(Remote, Forked):
     """A store in an engine that many machines share. What an engine does is in its subclasses.
 
     `namespace` keeps those who share an engine apart: what is learned in one is never seen in another. With `near`, what was
@@ -80,7 +81,6 @@ class RemoteStore(ABC, Forked):
         ):
             raise ValueError("a namespace is a word of letters, digits, _ and -, of at most 64 characters")
         self.where = where
-        """The engine, as people may see it: without a password."""
         self.namespace = namespace
         self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
         self._moment = Moment()
@@ -90,8 +90,7 @@ class RemoteStore(ABC, Forked):
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
-        self.set_backs: Counter[Root] = Counter()
-        """How often a lower one has shown that the engine has lost writes."""
+        self.set_backs = Counter()
         self.diary: Diary | None = RemoteDiary(self._called_beside, self._add_to_diary, self._diary)
         """What all who use it have done with it."""
         self._lock = threading.Lock()
@@ -124,7 +123,6 @@ class RemoteStore(ABC, Forked):
         self._disconnect()
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
-        """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
         return InMoment(self._moment, wanted)
 
     def known(self, root: Root) -> Known:
@@ -169,7 +167,6 @@ class RemoteStore(ABC, Forked):
         return None if seen is None else seen.known
 
     def is_still(self, root: Root, revision: int, tags: Sequence[str] = ()) -> bool:
-        """Whether a root is at a revision in this moment. These tags are counted with the same look."""
         return self._looked(root, tags=tags).revision == revision
 
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:

@@ -11,9 +11,8 @@ import msgspec
 from shelflife.client.asking import Fields, Reply
 from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
 from shelflife.client.finding import ByVerbs, Finder, Found
-from shelflife.client.moments import InMoments
+from shelflife.client.moments import InMoments, Remote
 from shelflife.client.positions import Place
-from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
@@ -213,7 +212,7 @@ class Shelf:
         clock: Callable[[], float],
     ) -> None:
         self.store = store
-        self._remote = store if isinstance(store, RemoteStore) else None
+        self._remote = store if isinstance(store, Remote) else None
         self._finder: Finder = store if isinstance(store, Finder) else ByVerbs(store)
         self.strategy = strategy
         self._strategy_name = strategy.name
@@ -267,7 +266,7 @@ class Shelf:
             self._heed_set_backs(self._remote, root)
         return known
 
-    def _heed_set_backs(self, remote: RemoteStore, root: Root) -> None:
+    def _heed_set_backs(self, remote: Remote, root: Root) -> None:
         set_back_count = remote.set_backs.get(root, 0)
         if self._set_backs.setdefault(root, set_back_count) != set_back_count:
             self._set_backs[root] = set_back_count
