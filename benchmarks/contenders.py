@@ -5,6 +5,7 @@ All are async, so that one that needs an event loop pays no more for it than the
 
 import asyncio
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -65,13 +66,16 @@ def is_installed(module: str) -> bool:
 
 
 def contenders(folder: Path) -> list[Contender]:
-    """All that are installed, ours first."""
+    """All that are installed, ours first. Each has a folder of its own, as it would: ours looks at whether anything there has come or gone."""
+    ours, requests_cache, langgraph = (folder / name for name in ("ours", "requests-cache", "langgraph"))
+    for own in (ours, requests_cache, langgraph):
+        own.mkdir()
     found: list[Contender] = [
-        Ours("ours, SQLite", SqliteStore(folder / "ours.db"), is_durable=True),
+        Ours("ours, SQLite", SqliteStore(ours / "ours.db"), is_durable=True),
         Ours("ours, in process", InProcessStore(), is_durable=False),
     ]
     if is_installed("requests_cache"):
-        found.append(_RequestsCache(folder / "requests-cache.db"))
+        found.append(_RequestsCache(requests_cache / "requests-cache.db"))
     if is_installed("cashews"):
         found.append(
             TaggedCache(
@@ -79,7 +83,7 @@ def contenders(folder: Path) -> list[Contender]:
             )
         )
     if is_installed("langgraph.store.sqlite"):
-        found += [LangGraph.in_process(), LangGraph.in_sqlite(folder / "langgraph.db")]
+        found += [LangGraph.in_process(), LangGraph.in_sqlite(langgraph / "langgraph.db")]
     return found
 
 
@@ -121,6 +125,14 @@ class Ours:
         known = self._store.known(ORIGIN)
         if self._store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[tag])) is None:
             raise RuntimeError("somebody else has written to the store")
+
+    def bare_eviction(self, row: str) -> Callable[[], object] | None:
+        """An eviction with all of ours taken out; None where that is not measured here."""
+        return None
+
+    async def carry_out(self, bare: Callable[[], object]) -> None:
+        """Such an eviction."""
+        bare()
 
 
 class _RequestsCache:

@@ -140,7 +140,7 @@ def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
 def filed(entry: Entry) -> Filed:
     """An entry as a memory files it."""
     filed = EXACT.files(entry)
-    return filed._replace(tags=("all", *filed.tags))
+    return Filed(filed.entry, filed.slot, ("all", *filed.tags))
 
 
 def fill(store: Store, size: int, at_once: int = 50_000, known: Knowledge | None = None) -> None:

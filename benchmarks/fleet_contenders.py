@@ -3,18 +3,20 @@
 Each is used through its own public API, with the settings that its documents call best.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
 
+from benchmarks.bare_valkey import BareValkey
 from benchmarks.contenders import Contender, LangGraph, Ours, TaggedCache, is_installed
 from benchmarks.engines import Engines
 from benchmarks.fixes import AGREED, fill
 from shelflife.client import InProcessStore, SqliteStore
 from shelflife.client.opening import store_at
 from shelflife.client.remote import RemoteStore
+from shelflife.client.valkey import ValkeyStore
 
 __all__ = [
     "BY_HAND",
@@ -65,7 +67,7 @@ def _ours(engine: str, address: str, stack: ExitStack, *, near: bool) -> Contend
     store = store_at(address, namespace="near" if near else "plain", near=near)
     assert isinstance(store, RemoteStore)
     stack.enter_context(closing(store))
-    kind = _OursInPostgres if engine == "PostgreSQL" else _OursOnEngine
+    kind = _OursInPostgres if engine == "PostgreSQL" else _OursOnEngine if near else _OursInValkey
     return kind(ours_on(engine, near=near), store, address, is_near=near)
 
 
@@ -78,6 +80,16 @@ class _OursOnEngine(Ours):
 
     async def fill(self, size: int) -> None:
         fill(self._store, size, _AT_ONCE, AGREED)
+
+
+class _OursInValkey(_OursOnEngine):
+    _bare: BareValkey | None = None
+
+    def bare_eviction(self, row: str) -> Callable[[], object] | None:
+        if self._bare is None:
+            assert isinstance(self._store, ValkeyStore)
+            self._bare = BareValkey(self._store, self._address)
+        return self._bare.eviction(row)
 
 
 class _OursInPostgres(_OursOnEngine):

@@ -33,10 +33,11 @@ REMARKS = {
     _SUBJECT: (
         "ours: as on the page of the memory. A recall asks the engine once, and sees one moment of it. Where it is near, what was recalled"
         " before is recalled again without asking, as long as the engine tells of all that others write.",
-        "Dropping by row: the store is handed the row, as the others are, and gives back what it has dropped. Eviction by row is all of"
-        " `memory.observe`: the response is read, which tells what has moved from the position that the request named, as by default. On Valkey"
-        " both are one command: what `observe` takes beyond dropping is spent in this process, on reading, deciding and telling. Whether that"
-        " is ahead of cashews, which takes several commands and does none of it, is a matter of a few hundredths of a millisecond.",
+        "Dropping by row: the store is handed the row, as the others are, and gives back what it has dropped; it has to look first at what"
+        " it writes upon. Eviction by row is all of `memory.observe`: the response is read, which tells what has moved from the position that the"
+        " request named, as by default. On Valkey that is one command, and nothing is looked at before: what `observe` takes beyond its floor is"
+        " spent in this process, on checking, deciding, counting and telling. Floor: the response is decoded, the same command, which was made"
+        " before, goes over a bare socket, its answer is decoded, and it is said what has left.",
         "langgraph (`PostgresStore.from_conn_string`, which prepares every statement): `get`, `put`; for a row `search` with a filter over"
         " the namespace, then one batch of deletions. The store has no index that helps; with one added by hand it looks at no more"
         " than it must.",

@@ -35,6 +35,9 @@ class Sampled(NamedTuple):
     drop_s: list[float]
     """Of ours: what a store takes that is handed the row."""
 
+    floor_s: list[float]
+    """Of ours, where it can be had: what an eviction takes with all of ours taken out."""
+
     def figures(self, subject: str) -> Iterator[Figure]:
         """Each act for itself."""
         size = quantity(self.fix_count)
@@ -47,6 +50,9 @@ class Sampled(NamedTuple):
         if self.drop_s:
             what = f"{self.name}: dropping these ten by the row"
             yield median_figure(subject, what, scaled(self.drop_s, 1e3), "ms")
+        if self.floor_s:
+            what = f"{self.name}: floor of such an eviction"
+            yield median_figure(subject, what, scaled(self.floor_s, 1e3), "ms")
 
 
 def scaled(took_s: list[float], factor: float) -> list[float]:
@@ -60,7 +66,7 @@ async def sampled_in_turns(contenders: Sequence[Contender], sizes: Sizes) -> lis
     for one in contenders:
         size = min(sizes.fix_count, one.most_fixes)
         await one.fill(size)
-        visits.append((one, Sampled(one.name, one.is_durable, size, [], [], [], [])))
+        visits.append((one, Sampled(one.name, one.is_durable, size, [], [], [], [], [])))
     chance = random.Random(0)
     for round in range(sizes.round_count):
         for contender, sampled in visits:
@@ -90,6 +96,11 @@ async def _visit(
             row = rows[-1 - round]
             sampled.drop_s.append(await _took_s(contender.drop, row_tag_of(row)))
             await _check_eviction(contender, row, wanted[0], size)
+            row = rows[len(rows) // 2 + round]
+            bare = contender.bare_eviction(row)
+            if bare is not None:
+                sampled.floor_s.append(await _took_s(contender.carry_out, bare))
+                await _check_eviction(contender, row, wanted[0], size)
 
 
 async def _took_s(function: Callable[[Any], Awaitable[object]], argument: Any) -> float:

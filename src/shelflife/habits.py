@@ -156,7 +156,7 @@ def changed_names(thing: str, parts: Iterable[str]) -> list[str]:
     return [thing, *(named if len(named) <= _MOST_PARTS else ())]
 
 
-class _Guess(NamedTuple):
+class _Guess(msgspec.Struct, frozen=True):
     """A form at a scale, and how likely it is that gaps follow it."""
 
     form: Form
@@ -370,7 +370,7 @@ def _guesses_by(name: str, led: "_Led", since: float, seen: Sequence[Seen]) -> I
                 yield _Guess(form, scale, led.begun_at, follows, leader=name), log
 
 
-class _Led(NamedTuple):
+class _Led(msgspec.Struct, frozen=True):
     """Changes, told by those of something else that came before them."""
 
     delays: list[tuple[float, float]]
@@ -427,7 +427,7 @@ def _settled(explained: Sequence[tuple[_Guess, float]]) -> list[_Guess]:
     kept = _likely(explained)
     best = max(log for _, log in kept)
     whole = math.fsum(math.exp(log - best) for _, log in kept)
-    return [guess._replace(weight=math.exp(log - best) / whole) for guess, log in kept]
+    return [msgspec.structs.replace(guess, weight=math.exp(log - best) / whole) for guess, log in kept]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from os import PathLike
+from typing import Any
 
 import msgspec
 
@@ -42,7 +42,7 @@ _FAILURES = (sqlite3.Error, msgspec.MsgspecError, ShelflifeError, TypeError, Val
 """All but the first where somebody has edited the file, or a text is not Unicode."""
 
 
-class Kind(NamedTuple):
+class Kind(msgspec.Struct, frozen=True):
     """What a file is for."""
 
     name: str
@@ -80,9 +80,19 @@ class SqliteFile(Locking):
     """A file of some kind. It is opened with its first use, and anew after a fork or when it was deleted or replaced."""
 
     def __init__(
-        self, path: str | Path, kind: Kind, *, busy_timeout_s: float, durable: bool, read_only: bool = False
+        self,
+        path: str | PathLike[str],
+        kind: Kind,
+        *,
+        busy_timeout_s: float,
+        durable: bool,
+        read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
+        from pathlib import (
+            Path,  # a tenth of the import of the client, and whoever has a file has mostly imported it
+        )
+
+        self.path: Path = Path(path)
         self.kind = kind
         self._file = self.path.absolute()
         self._names = str(self._file), str(self._file)
@@ -262,13 +272,13 @@ class SqliteFile(Locking):
         return (self.kind.begins_anew and is_older) or (application_id, table_count) == (0, 0)
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        name, error, application_id, format, *_ = self.kind
+        kind = self.kind
         found_id, found_format, _ = connection.execute(_SIGNS).fetchone()
-        if found_id != application_id:
-            raise error(f"{self.path} is a database, but not a {name}")
-        if found_format != format:
-            raise error(
-                f"the {name} {self.path} has format {found_format}; this version of shelflife reads {format}"
+        if found_id != kind.application_id:
+            raise kind.error(f"{self.path} is a database, but not a {kind.name}")
+        if found_format != kind.format:
+            raise kind.error(
+                f"the {kind.name} {self.path} has format {found_format}; this version of shelflife reads {kind.format}"
             )
 
 
@@ -288,11 +298,12 @@ class _Access:
         self._file._lock.release()
         if error is None:
             return
-        name, error_type, *_ = self._file.kind
-        if isinstance(error, _FAILURES) and not isinstance(error, error_type):
+        kind_of_file = self._file.kind
+        if isinstance(error, _FAILURES) and not isinstance(error, kind_of_file.error):
             is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
             reason = "another process has kept it locked for too long" if is_locked else str(error)
-            raise error_type(f"the {name} {self._file.path} cannot be {self._what}: {reason}") from error
+            told = f"the {kind_of_file.name} {self._file.path} cannot be {self._what}: {reason}"
+            raise kind_of_file.error(told) from error
 
 
 def _changed_at(folder: str) -> tuple[int, int, int] | None:

@@ -74,7 +74,8 @@ class ListStore:
         same = [number for number, one in enumerate(self._filed) if one.entry.id == entry.id]
         if same:
             before = self._filed[same[0]].entry
-            filed = filed._replace(entry=msgspec.structs.replace(entry, learned_at=before.learned_at))
+            entry = msgspec.structs.replace(entry, learned_at=before.learned_at)
+            filed = msgspec.structs.replace(filed, entry=entry)
             self._filed[same[0]] = filed
         else:
             before = None

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import httpx2
+import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
@@ -350,7 +351,7 @@ class Beside(Exact):
     name = "beside"
 
     def files(self, entry):
-        return super().files(entry)._replace(slot=entry.id)
+        return msgspec.structs.replace(super().files(entry), slot=entry.id)
 
 
 def test_a_strategy_that_keeps_older_values_hands_no_suspect_out_either(address, provider, store):

@@ -138,6 +138,15 @@ def test_whoever_learns_of_one_server_waits_for_no_other():
     assert len(memory.recall("http://h", OPERATION, {"a": 1})) == 1
 
 
+def test_ever_new_servers_leave_no_lock_each_behind():
+    memory = Memory()
+    locks = memory._observing._locks
+    for number in range(1_200):
+        memory.observe(said(rejection())._replace(root=f"http://h{number}"))
+    assert len(locks) <= 1_000
+    assert "http://h1199:80" in locks
+
+
 def test_once_anything_could_be_written_everything_is_tried_again(clock):
     events, store = [], Failing()
     memory = Memory(store, on_event=events.append, clock=clock)

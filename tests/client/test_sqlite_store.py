@@ -12,7 +12,7 @@ import pytest
 from shelflife.client.entries import Knowledge, place_of
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.sqlite_seen import OfRoot
-from shelflife.client.stores import StoreError, Write
+from shelflife.client.stores import Known, StoreError, Write
 from tests.client.entries import ORIGIN, entry, filed, put
 from tests.processes import started
 from tests.threads import coming_between
@@ -199,7 +199,7 @@ def test_a_file_that_was_deleted_is_made_anew_and_what_was_known_of_it_counts_no
     stale = store.known(ORIGIN)
     path.unlink()
     assert store.write(ORIGIN, stale.revision, Write(stale.knowledge, put=[filed(entry("b"))])) is None
-    assert store.known(ORIGIN) == (Knowledge(), 0)
+    assert store.known(ORIGIN) == Known(Knowledge(), 0)
     put(store, entry("b"))
     other = SqliteStore(path)
     assert list(other.entries()) == [entry("b")]
@@ -257,7 +257,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     again.open()
     assert f"the memory {path} was of an older format and has started anew" in caplog.text
     assert list(again.entries()) == []
-    assert again.known(ORIGIN) == (Knowledge(), 0)
+    assert again.known(ORIGIN) == Known(Knowledge(), 0)
     again.close()
 
 

@@ -17,7 +17,7 @@ from shelflife.client.entries import Condition, Grounds, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import Write
+from shelflife.client.stores import Known, Write
 from shelflife.client.strategies import (
     EXACT,
     any_row_tag,
@@ -167,7 +167,7 @@ def test_knowledge_is_kept_by_origin(store):
     store.write(ORIGIN, 0, Write(knowledge))
     assert store.known(ORIGIN).knowledge == knowledge
     assert store.known(ORIGIN).revision
-    assert store.known(OTHER) == (Knowledge(), 0)
+    assert store.known(OTHER) == Known(Knowledge(), 0)
 
 
 def test_the_longest_unused_leave_first(store):

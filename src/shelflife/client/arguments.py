@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import msgspec
 
@@ -23,7 +23,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 _RECEIVERS = ("self", "cls")
 
 
-class Takes(NamedTuple):
+class Takes(msgspec.Struct, frozen=True):
     """Which arguments a tool takes."""
 
     names: frozenset[str] | None = None
@@ -60,7 +60,7 @@ class Takes(NamedTuple):
         }
 
 
-class GuardOfTool(NamedTuple):
+class GuardOfTool(msgspec.Struct, frozen=True):
     """Allows nothing that a tool does not take: it would fail, where without a memory it would not."""
 
     guard: Guard

@@ -208,6 +208,10 @@ class Patience:
 def driven(steps: Generator[Step, Reply | None, Result], answer: AnyAnswering[Step] | None) -> Result:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
 
+    first = advanced(steps.send, None)
+    if first.is_over:  # mostly there is nothing to ask
+        at_end: Result = first.value
+        return at_end
     is_async = False
 
     def at_once(step: Step) -> Reply | None:
@@ -220,10 +224,6 @@ def driven(steps: Generator[Step, Reply | None, Result], answer: AnyAnswering[St
             reply.close()
         return None
 
-    first = advanced(steps.send, None)
-    if first.is_over:  # mostly there is nothing to ask
-        at_end: Result = first.value
-        return at_end
     try:
         # nothing there waits, so its first step is the last
         driven_async(steps, at_once, first=first).send(None)
@@ -263,7 +263,7 @@ async def driven_async(
                 go_on, value = steps.throw, error
 
 
-class Advanced(NamedTuple):
+class Advanced(msgspec.Struct, frozen=True):
     """How far steps have come."""
 
     is_over: bool

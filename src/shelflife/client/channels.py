@@ -1,13 +1,13 @@
 """What an adapter does unless its user says otherwise, by what its channel carries. All adapters take their defaults from here."""
 
-from typing import NamedTuple
+import msgspec
 
 from shelflife.client.guard import Guard
 
 __all__ = ["HTTP", "MCP", "TOOL", "Channel"]
 
 
-class Channel(NamedTuple):
+class Channel(msgspec.Struct, frozen=True):
     """The defaults for one way to a server."""
 
     guard: Guard | None = Guard()

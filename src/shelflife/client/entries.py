@@ -1,7 +1,6 @@
 """What a memory holds of a server: entries, and the versions at which they are good."""
 
 import hashlib
-import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -70,6 +69,8 @@ def _in_ascii(host: str) -> str:
     """The name of a host as it is looked up. `ValueError` where that would be another host by older rules than by newer ones."""
     if host.isascii():
         return host
+    import unicodedata  # a megabyte, for what few have
+
     looked_up = host.encode("idna")
     if looked_up.decode("idna") != unicodedata.normalize("NFKC", host):
         raise ValueError(host)

@@ -170,19 +170,17 @@ class _Held:
         for tag in write.drop:
             doomed = self.by_tag.pop(tag, None)
             if doomed is not None:
-                for kept in doomed.held.values():
-                    if not kept.is_gone:
-                        written.dropped.append((self._lose(kept), tag))
+                written.dropped.extend([(one.entry, tag) for one in self._lose(doomed.held.values())])
                 doomed.held = {}
         for id in write.drop_ids:
-            one = self._filed(id)
-            if one is not None:
-                written.dropped.append((self._lose(one), id))
+            kept = self.filed.get(id)
+            if kept is not None:
+                written.dropped.extend([(one.entry, id) for one in self._lose((kept,))])
         for filed in write.put:
             self._put(filed, written)
         if write.capacity is not None:
             while self._held_count > write.capacity:
-                written.trimmed.append(self._lose(self._longest_unused()))
+                written.trimmed.extend([one.entry for one in self._lose((self._longest_unused(),))])
         if not self._held_count:
             self._begin()
         for _ in range(min(2 * len(write.put), len(self._gone))):
@@ -202,11 +200,11 @@ class _Held:
             if rival.is_gone or rival is before:
                 continue
             if rival.slot == filed.slot:
-                written.dropped.append((self._lose(rival), ""))
+                written.dropped.extend([(one.entry, "") for one in self._lose((rival,))])
             else:
                 others.append(rival)
         if before is not None:
-            self._lose(before)
+            self._lose((before,))
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
         shapes = self.shapes.setdefault(entry.operation, {})
         shaped = shapes.get(shape)
@@ -252,21 +250,24 @@ class _Held:
             if kept is not None:
                 heappush(self._by_use, (kept.used, id))
 
-    def _lose(self, kept: _Kept) -> Entry:
-        """Let nobody find an entry any more."""
-        kept.is_gone = True
-        for tagged in kept.tags:
-            tagged.count -= 1
-        shaped, entry = kept.shaped, kept.entry
-        shaped.held_count -= 1
-        if not shaped.held_count:
-            shapes = self.shapes[entry.operation]
-            del shapes[shaped.shape]
-            if not shapes:
-                del self.shapes[entry.operation]
-        self._held_count -= 1
-        self._gone.append(kept)
-        return entry
+    def _lose(self, doomed: Iterable[_Kept]) -> list[_Kept]:
+        """Let nobody find these any more, and tell which of them were still there."""
+        left = [one for one in doomed if not one.is_gone]
+        for one in left:
+            one.is_gone = True
+            for tagged in one.tags:
+                tagged.count -= 1
+            shaped = one.shaped
+            shaped.held_count -= 1
+            if not shaped.held_count:
+                operation = one.entry.operation
+                shapes = self.shapes[operation]
+                del shapes[shaped.shape]
+                if not shapes:
+                    del self.shapes[operation]
+        self._held_count -= len(left)
+        self._gone.extend(left)
+        return left
 
     def _unlink(self, kept: _Kept) -> None:
         """Take out an entry that has gone. Another may be where it was."""

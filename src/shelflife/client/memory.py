@@ -30,10 +30,10 @@ from shelflife.client.explaining import Explained, explained
 from shelflife.client.foresight import Foresight, Lookout
 from shelflife.client.guard import Amended, AnyGuard, Guard, amend
 from shelflife.client.in_process import InProcessStore
+from shelflife.client.moments import Remote
 from shelflife.client.observing import Observing
 from shelflife.client.opening import Closeable, store_at
 from shelflife.client.positions import Place, new_mark
-from shelflife.client.remote import RemoteStore
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Outcome, Shelf, Step, Usable
 from shelflife.client.steps import Words
@@ -103,7 +103,7 @@ class Memory:
         lookout = None if foresight is None else Lookout(foresight, clock)
         self._observing = Observing(self._shelf, writing, clock, lookout)
         self._revalidating = Revalidating(self._shelf, self._observing, lookout, clock)
-        self.is_remote = isinstance(self.store, RemoteStore)
+        self.is_remote = isinstance(self.store, Remote)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""

@@ -1,17 +1,43 @@
 """Steps over a store on another machine: each takes place in one moment of it."""
 
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
+from shelflife.client.entries import Root
 from shelflife.client.seen import Wanted
+from shelflife.client.stores import Known
 
-__all__ = ["InMoments"]
+__all__ = ["InMoments", "Remote"]
 
 Step = TypeVar("Step")
 Reply = TypeVar("Reply")
 Outcome = TypeVar("Outcome")
+
+
+class Remote(ABC):
+    """A store on another machine, where each look is a round trip. It says so itself: a store that passes everything on may have any verb."""
+
+    where: str
+    """The engine, as people may see it: without a password."""
+
+    set_backs: Counter[Root]
+    """How often a lower revision has shown that the engine has lost writes."""
+
+    @abstractmethod
+    def moment(self, wanted: Wanted | None = None) -> AbstractContextManager[None]:
+        """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
+
+    @abstractmethod
+    def guessed(self, root: Root) -> Known | None:
+        """What was known of a root when it was last looked at, without asking: others may have written since. None where it was not."""
+
+    @abstractmethod
+    def is_still(self, root: Root, revision: int, tags: Sequence[str] = ()) -> bool:
+        """Whether a root is at a revision in this moment. These tags are counted with the same look."""
 
 
 class InMoments(Generator[Step, Reply, Outcome]):

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from shelflife.client.entries import Root
 from shelflife.clocks import unsleeping_s
@@ -32,7 +34,7 @@ Message = tuple[str, str, str, str, list[str], list[str]]
 empty text."""
 
 
-class News(NamedTuple):
+class News(msgspec.Struct, frozen=True):
     """A write that somebody has made."""
 
     root: Root

@@ -2,11 +2,13 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import assert_never
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -58,6 +60,7 @@ _MOST_ASKED = 3
 """So often at most is a server asked about one reply: others may raise doubts meanwhile."""
 
 _PAUSES = Pauses(1.0, 300.0)
+_MOST_LOCKS = 1_000
 _MOST_LEFT = 8
 _MOST_LOSSES = 3
 """When a log is lost once more within the time in which one may come back, several answer."""
@@ -70,7 +73,7 @@ _encode = msgspec.json.Encoder().encode
 _TOO_MANY = "too many others are writing to the memory at the same time"
 
 
-class About(NamedTuple):
+class About(msgspec.Struct, frozen=True):
     """Of a reply that is the answer to a revalidation: the suspects that were asked about, and what was known before."""
 
     suspects: Sequence[Entry] = ()
@@ -81,7 +84,7 @@ class About(NamedTuple):
 NOTHING = About()
 
 
-class _Taken(NamedTuple):
+class _Taken(msgspec.Struct, frozen=True):
     """What was made of a position that a server has named, and where the memory stands since."""
 
     verdict: Verdict
@@ -128,16 +131,27 @@ class Observing(Forked):
         self._clock = clock
         self._lookout = lookout
         self._back_off = _BackOff(clock)
-        self._locks: dict[Root, threading.Lock] = {}
-        """One for each root: a store may take long to write one, and nobody waits for another server's."""
+        self._begin_locks()
         mind_forks(self)
+
+    def _begin_locks(self) -> None:
+        self._locks: WeakValueDictionary[Root, threading.Lock] = WeakValueDictionary()
+        """One for each root: a store may take long to write one, and nobody waits for another server's. Replies may send an agent to ever new
+        servers, so one that is in no use goes, but for those that were made last."""
+        self._last_made: deque[threading.Lock] = deque(maxlen=_MOST_LOCKS)
+        self._making = threading.Lock()
 
     def after_fork_in_child(self) -> None:
         """A lock may have been held by a thread that is not there any more. What the store has is whole."""
-        self._locks = {}
+        self._begin_locks()
 
     def _alone_with(self, root: Root) -> threading.Lock:
-        return self._locks.get(root) or self._locks.setdefault(root, threading.Lock())
+        lock = self._locks.get(root)
+        if lock is None:
+            with self._making:
+                lock = self._locks.setdefault(root, threading.Lock())
+                self._last_made.append(lock)
+        return lock
 
     def observing(
         self, exchange: Exchange, about: About = NOTHING, *, is_answer: bool = False
@@ -269,7 +283,7 @@ class Observing(Forked):
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
                 shelf.telling.store_failed(error, "read")
-        faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
+        faults: list[Event] = [Ignored(root, fault) for fault in contract.faults] if contract.faults else []
         by = self._by_position if contract.account is not None or is_placed else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))
 

@@ -4,7 +4,6 @@ from os import PathLike, fspath
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote
 
-from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import Store
 
 __all__ = ["Closeable", "is_file", "store_at"]
@@ -44,6 +43,8 @@ def store_at(where: str | PathLike[str], *, namespace: str | None = None, near: 
             raise ValueError(
                 "a file has no namespaces, and is near already: they are for postgresql:// and redis://"
             )
+        from shelflife.client.sqlite import SqliteStore
+
         return SqliteStore(path)
     named = {} if namespace is None else {"namespace": namespace}
     if scheme in _POSTGRES:

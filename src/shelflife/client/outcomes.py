@@ -4,7 +4,7 @@ Nothing here imports a framework. Results are looked at by the names that their 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,7 +41,7 @@ _UNREADABLE = b"{"
 """The body of a reply whose contract cannot be read. That there was one must not get lost."""
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True):
     """The HTTP response that an outcome was read from."""
 
     origin: str | None = None
@@ -54,7 +54,7 @@ class Source(NamedTuple):
     """What its request had asked."""
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """How the run of a tool has ended."""
 
     shown: Any

@@ -1,11 +1,11 @@
 """How long is waited before something is tried again that has failed: twice as long each time, up to a bound."""
 
-from typing import NamedTuple
+import msgspec
 
 __all__ = ["Pauses", "apart"]
 
 
-class Pauses(NamedTuple):
+class Pauses(msgspec.Struct, frozen=True):
     """The pauses between tries."""
 
     first_s: float

@@ -8,7 +8,6 @@ anew whenever the memory goes anywhere but forward. An answer to a question show
 """
 
 import os
-from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -61,28 +60,28 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, doubt=new_mark())
 
 
-class Current(NamedTuple):
+class Current(msgspec.Struct, frozen=True):
     """The reply is of the very state that is known."""
 
 
-class Forward(NamedTuple):
+class Forward(msgspec.Struct, frozen=True):
     """The server has gone on from what is known."""
 
     moved: Moved
 
 
-class Adopted(NamedTuple):
+class Adopted(msgspec.Struct, frozen=True):
     """What is known is not in the server's log, or too far back. The state of the reply takes its place."""
 
     is_too_old: bool = False
     """Whether it is in the log, and only further back than the server can tell of."""
 
 
-class Doubted(NamedTuple):
+class Doubted(msgspec.Struct, frozen=True):
     """The reply may be newer than what is known, and does not prove it. The server must be asked."""
 
 
-class OldNews(NamedTuple):
+class OldNews(msgspec.Struct, frozen=True):
     """The reply is of a state that has passed, or says nothing."""
 
 

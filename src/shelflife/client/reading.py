@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from operator import is_
@@ -105,7 +106,8 @@ class _Where(msgspec.Struct):
     to: str
 
 
-_decode_where = msgspec.json.Decoder(str | _Where).decode
+_decode_where = msgspec.json.Decoder(_Where).decode
+_decode_whole = msgspec.json.Decoder(str | Account).decode
 _NONE = Contract()
 _STAMP_HEADERS = tuple(name.lower() for name in (TABLES_HEADER, RULES_HEADER, STATE_HEADER, AT_HEADER))
 JSON_TYPE = re.compile(r"(?i)\s*(application/json|[^;]*\+json)\s*(;|\Z)")
@@ -141,6 +143,8 @@ def read_contract(
     versions = _versions(_tables_in(tables), envelope.rules_version or None) if tables else None
     if account is None and versions is None:
         return OF_NO_STATE if envelope.recovery_feedback else None
+    if not envelope.recovery_feedback:
+        return Contract(versions=versions, account=account)
     is_compact = versions is None
     contract = _read_suggestions(envelope.recovery_feedback, (request or {}) if is_compact else None)
     return Contract(
@@ -170,13 +174,23 @@ def _is_left_alone(in_headers: Contract, operation: str) -> bool:
 
 def _account_of(told: bytes) -> Account | None:
     """What a response says of its position; None when that names none, and so is a member of the API's own."""
+    if not told:
+        return None
     try:
-        where = _decode_where(told) if told else ""
+        where = _decode_whole(told)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        _check_malformed_account(told)
         return None
     if isinstance(where, str):
         return _brief_account(where)
-    return None if Position.from_text(where.to) is None else _within(_decoded(told, Account, "the position"))
+    return None if Position.from_text(where.to) is None else _within(where, len(told))
+
+
+def _check_malformed_account(told: bytes) -> None:
+    """`BadMessage` when it names a position all the same."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if Position.from_text(_decode_where(told).to) is not None:
+            _decoded(told, Account, "the position")
 
 
 def _brief_account(text: str) -> Account | None:
@@ -188,18 +202,21 @@ def _brief_account(text: str) -> Account | None:
 
 def read_account(body: bytes) -> Account:
     """What a server says of where it is in its log: in a response, in an answer or in an event; `BadMessage` when it is malformed."""
-    return _checked_account(_decoded(body, Account, "the position"))
+    return _checked_account(_decoded(body, Account, "the position"), len(body))
 
 
-def _checked_account(account: _Account) -> _Account:
+def _checked_account(account: _Account, byte_count: int) -> _Account:
     """The same with nothing in it that no honest server sends."""
     if Position.from_text(account.to) is None:
         raise BadMessage(_MALFORMED_POSITION)
-    return _within(account)
+    return _within(account, byte_count)
 
 
-def _within(account: _Account) -> _Account:
-    """An account whose position is one, with nothing else in it that no honest server sends, and with lists that can be gone through."""
+def _within(account: _Account, byte_count: int) -> _Account:
+    """An account whose position is one, with nothing else in it that no honest server sends, and with lists that can be gone through.
+
+    `byte_count` is how long it was: each change has a byte at least, so that most need not be counted.
+    """
     if (account.since and Named.from_header(account.since) is None) or len(account.state) > _LONGEST_NAME:
         raise BadMessage(_MALFORMED_POSITION)
     if account.moved is UNSET:
@@ -209,6 +226,8 @@ def _within(account: _Account) -> _Account:
         raise BadMessage("too much has moved")
     for table in moved.tables:
         _checked_name(table)
+    if byte_count <= _MOST_CHANGES:
+        return account
     tables = {
         table: _moved_within(
             _with_few_columns(one), (one.added, one.removed, one.changed, one.affected_downstream)
@@ -278,7 +297,7 @@ def read_statement(text: str) -> Statement:
     statement = _decoded(text.encode(), Statement, "the statement")
     if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
         raise BadMessage("the statement names no log, or has no digest")
-    return _checked_account(statement)
+    return _checked_account(statement, len(text))
 
 
 def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
@@ -364,8 +383,6 @@ def _checked(tables: Mapping[str, str], rules: str | None = None) -> Mapping[str
 
 def _read_suggestions(feedback: msgspec.Raw, request: Mapping[str, Any] | None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
-    if not bytes(feedback):
-        return _NONE
     try:
         each = _decoded(bytes(feedback), _Feedback, "the feedback").suggestions
     except BadMessage as error:

@@ -6,10 +6,10 @@ that revision. A near cache spares it as long as a channel of the engine tells o
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary, Noted
 from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
+from shelflife.client.moments import Remote
 from shelflife.client.near import Channel, News
 from shelflife.client.remote_diary import RemoteDiary
 from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
@@ -63,7 +64,7 @@ _FAILURES = (
 Outcome = TypeVar("Outcome")
 
 
-class RemoteStore(ABC, Forked):
+class RemoteStore(Remote, Forked):
     """A store in an engine that many machines share. What an engine does is in its subclasses.
 
     `namespace` keeps those who share an engine apart: what is learned in one is never seen in another. With `near`, what was
@@ -80,7 +81,6 @@ class RemoteStore(ABC, Forked):
         ):
             raise ValueError("a namespace is a word of letters, digits, _ and -, of at most 64 characters")
         self.where = where
-        """The engine, as people may see it: without a password."""
         self.namespace = namespace
         self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
         self._moment = Moment()
@@ -90,8 +90,7 @@ class RemoteStore(ABC, Forked):
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
-        self.set_backs: Counter[Root] = Counter()
-        """How often a lower one has shown that the engine has lost writes."""
+        self.set_backs = Counter()
         self.diary: Diary | None = RemoteDiary(self._called_beside, self._add_to_diary, self._diary)
         """What all who use it have done with it."""
         self._lock = threading.Lock()
@@ -124,7 +123,6 @@ class RemoteStore(ABC, Forked):
         self._disconnect()
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
-        """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
         return InMoment(self._moment, wanted)
 
     def known(self, root: Root) -> Known:
@@ -169,7 +167,6 @@ class RemoteStore(ABC, Forked):
         return None if seen is None else seen.known
 
     def is_still(self, root: Root, revision: int, tags: Sequence[str] = ()) -> bool:
-        """Whether a root is at a revision in this moment. These tags are counted with the same look."""
         return self._looked(root, tags=tags).revision == revision
 
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
@@ -182,7 +179,7 @@ class RemoteStore(ABC, Forked):
 
     def count(self, root: Root, *tags: str) -> int:
         counts = self._looked(root, tags=tags).counts
-        return sum(counts[tag] for tag in tags)
+        return sum([counts[tag] for tag in tags])
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
@@ -195,7 +192,8 @@ class RemoteStore(ABC, Forked):
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(dict.fromkeys(write.drop_ids)))
+        drop_ids = tuple(dict.fromkeys(write.drop_ids))
+        write = msgspec.structs.replace(write, drop=tuple(write.drop), drop_ids=drop_ids)
         new_revision = revision_after(revision)
         seen = self._moment.seen.pop(root, None)
         with self._lock:
@@ -207,38 +205,34 @@ class RemoteStore(ABC, Forked):
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         writing = partial(self._written, root, revisions, write, noted, counted)
-        with self._waiting_for(root):
-            told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        told = self._waited_for(root, writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
             self._note_again(root, noted)
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
         left += written.trimmed
-        now = before.after(
-            new_revision,
-            write.knowledge,
-            {one.operation for one in left},
-            (one.place for one in (*put, *left)),
-        )
-        now.add_shapes(put)
+        operations = {one.operation for one in left}
+        now = before.after(new_revision, write.knowledge, operations, (one.place for one in (*put, *left)))
+        if put:
+            now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
         now.life, now.looked_at = life, unsleeping_s()
         self._keep(root, now)
         return written
 
-    @contextmanager
-    def _waiting_for(self, root: Root) -> Iterator[None]:
-        """While a root is written. One that others keep locked is not waited for again at once, and holds up no other."""
+    def _waited_for(self, root: Root, writing: Callable[[], Outcome], longest_s: float) -> Outcome:
+        """A root is written. One that others keep locked is not waited for again at once, and holds up no other."""
         circuit = self._locked.get(root)
         let_in_at = time.monotonic() if circuit is None else circuit.check()
         try:
-            yield
+            outcome = self._called("written", writing, longest_s)
         except StoreError as error:
             if not error.is_away and time.monotonic() - let_in_at > _LONG_S:
                 self._locked.setdefault(root, Circuit()).open(let_in_at, error)
             raise
         self._locked.pop(root, None)
+        return outcome
 
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from math import inf, isfinite
-from typing import NamedTuple
 
 import msgspec
 
@@ -49,7 +48,7 @@ def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ..
     return [place_in(request, root, operation, shape) for shape in shapes]
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True):
     """What a moment is about, so that its first round trip can bring all of it."""
 
     root: Root
@@ -62,7 +61,7 @@ class Wanted(NamedTuple):
     """Those that are counted."""
 
 
-class Look(NamedTuple):
+class Look(msgspec.Struct, frozen=True):
     """What an engine is asked about one root, all at once."""
 
     root: Root
@@ -85,7 +84,7 @@ class Look(NamedTuple):
     """Those that are counted."""
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """What an engine says to a look. All of it is of one moment."""
 
     revision: int
@@ -122,8 +121,8 @@ class Seen:
         """Whether all that is asked for was seen."""
         return (
             (operation is None or operation in self.shapes)
-            and (not places or all(place in self.places for place in places))
-            and (not tags or all(tag in self.counts for tag in tags))
+            and (not places or self.places.keys() >= {*places})
+            and (not tags or self.counts.keys() >= {*tags})
         )
 
     def find(self, operation: str, request: Fields) -> list[Found] | None:

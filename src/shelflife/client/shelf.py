@@ -11,9 +11,8 @@ import msgspec
 from shelflife.client.asking import Fields, Reply
 from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
 from shelflife.client.finding import ByVerbs, Finder, Found
-from shelflife.client.moments import InMoments
+from shelflife.client.moments import InMoments, Remote
 from shelflife.client.positions import Place
-from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
@@ -108,7 +107,7 @@ class Doubts(Locking):
         with self._lock:
             self._withheld[root] += 1
 
-    def settle(self, root: Root, doubt: int | None) -> None:
+    def settle(self, root: Root, doubt: int) -> None:
         """A response was dealt with before which there was this doubt.
 
         Two race here: this response, and another that failed meanwhile. The doubt that the second has raised stays.
@@ -183,10 +182,10 @@ class Dealing(msgspec.Struct, eq=False):
         return self.doubt is not None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.doubts.settle(self.root, self.doubt)
-        else:
+        if error is not None:
             self.doubts.add(self.root)
+        elif self.doubt is not None:  # else there is nothing that it could settle
+            self.doubts.settle(self.root, self.doubt)
 
 
 def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
@@ -213,7 +212,7 @@ class Shelf:
         clock: Callable[[], float],
     ) -> None:
         self.store = store
-        self._remote = store if isinstance(store, RemoteStore) else None
+        self._remote = store if isinstance(store, Remote) else None
         self._finder: Finder = store if isinstance(store, Finder) else ByVerbs(store)
         self.strategy = strategy
         self._strategy_name = strategy.name
@@ -267,7 +266,7 @@ class Shelf:
             self._heed_set_backs(self._remote, root)
         return known
 
-    def _heed_set_backs(self, remote: RemoteStore, root: Root) -> None:
+    def _heed_set_backs(self, remote: Remote, root: Root) -> None:
         set_back_count = remote.set_backs.get(root, 0)
         if self._set_backs.setdefault(root, set_back_count) != set_back_count:
             self._set_backs[root] = set_back_count
@@ -284,7 +283,8 @@ class Shelf:
         if is_guess and self._remote is not None and self.words is None:
             guess = self._remote.guessed(root)
         known = guess or self.known(root)
-        return known, self.known_here(known.knowledge)
+        knowledge = known.knowledge
+        return known, knowledge if knowledge.strategy == self._strategy_name else self.known_here(knowledge)
 
     def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
         """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""

@@ -9,7 +9,7 @@ page of the journal, so a tag that follows from another has none, and no index l
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from shelflife.client.asking import Fields
@@ -43,6 +43,7 @@ from shelflife.sqlite_files import SqliteFile
 __all__ = ["SqliteStore"]
 
 _MOST_COUNTED = 10_000
+_VERSION = "pragma data_version"
 
 _PAUSES = Pauses(1.0, 3.0)
 """So long a file that could not be written is not tried again."""
@@ -58,7 +59,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | PathLike[str],
         *,
         busy_timeout_s: float = 1.0,
         durable: bool = False,
@@ -71,10 +72,10 @@ class SqliteStore:
         - `durable`: a write survives the end of the machine, too. It then waits for the disk.
         - `read_only`: the file is there, and is only looked at.
         """
-        self.path = Path(path)
         self._file = SqliteFile(
             path, KIND, busy_timeout_s=busy_timeout_s, durable=durable, read_only=read_only
         )
+        self.path = self._file.path
         self.diary: Diary | None = SqliteDiary(path, read_only=read_only)
         """What a memory has done with it, in a file beside."""
         self._uses = Uses()
@@ -147,7 +148,10 @@ class SqliteStore:
                     found = seen.keep(one, key, place, rows)
                     is_now = True
                 there += found
-        return there if is_now or self._as_it_is_now(seen).version == of.version else None
+        if is_now:
+            return there
+        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
+        return there if seen.version == of.version else None
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._file.reading:
@@ -230,7 +234,7 @@ class SqliteStore:
 
     def _as_it_is_now(self, seen: Seen) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
-        (seen.version,) = seen.cursor.execute("pragma data_version").fetchone()
+        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
         return seen
 
     def _still_seen(self, *, is_to_be_there: bool = False) -> Seen:

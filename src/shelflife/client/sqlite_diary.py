@@ -1,7 +1,7 @@
 """A diary in a SQLite file, beside the one of the memory."""
 
 from collections.abc import Iterable
-from pathlib import Path
+from os import PathLike, fspath
 
 from shelflife.client.diary import KEPT_HOURS, Noted
 from shelflife.client.stores import StoreError
@@ -21,10 +21,11 @@ _ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count =
 class SqliteDiary:
     """In a file of its own: each write to the memory's own file has all other processes look at it anew."""
 
-    def __init__(self, memory: str | Path, *, read_only: bool = False) -> None:
-        self.path = Path(f"{memory}-diary")
+    def __init__(self, memory: str | PathLike[str], *, read_only: bool = False) -> None:
         self._is_read_only = read_only
-        self._file = SqliteFile(self.path, _KIND, busy_timeout_s=0.1, durable=False, read_only=read_only)
+        path = f"{fspath(memory)}-diary"
+        self._file = SqliteFile(path, _KIND, busy_timeout_s=0.1, durable=False, read_only=read_only)
+        self.path = self._file.path
 
     def add(self, noted: Iterable[Noted]) -> None:
         """Add to what is there. Whoever only looks adds nothing.

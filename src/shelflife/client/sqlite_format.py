@@ -5,7 +5,6 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
 
@@ -92,7 +91,7 @@ decode_shape = msgspec.json.Decoder(Shape).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 
 
-class FiledRow(NamedTuple):
+class FiledRow(msgspec.Struct, frozen=True):
     """An entry as it is in the file."""
 
     number: int

@@ -10,6 +10,7 @@ two for each. So the file never grows for it.
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -218,7 +219,7 @@ class Change:
 
     def _rows(self, which: str, *values: Any) -> list[FiledRow]:
         statement = f"select number, id, place, used, tags, entry from entries {which}"
-        return [*map(FiledRow._make, self._execute(statement, *values))]
+        return [*starmap(FiledRow, self._execute(statement, *values))]
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         return self._connection.execute(statement, values)

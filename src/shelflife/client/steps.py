@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
+from typing import Literal, Protocol, TypeVar, assert_never
 from urllib.parse import quote
 
 import msgspec
@@ -143,7 +143,7 @@ def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     return moved
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """What a server has answered when it was asked where its log is."""
 
     account: Account
@@ -154,7 +154,7 @@ class Answer(NamedTuple):
     """For what one did when the server was asked: it is held to that."""
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """What a server has said with a response, and when asked about it."""
 
     contract: Contract

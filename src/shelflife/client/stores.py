@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.errors import ShelflifeError
@@ -16,7 +18,7 @@ class StoreError(ShelflifeError):
     """The store cannot do it. To a memory this is a miss and a warning."""
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """What a store has on record of a root."""
 
     knowledge: Knowledge
@@ -31,7 +33,7 @@ def revision_after(revision: int) -> int:
     return ((revision >> _DRAWN_BITS) + 1 << _DRAWN_BITS) | int.from_bytes(os.urandom(4), "big") >> 1
 
 
-class Filed(NamedTuple):
+class Filed(msgspec.Struct, frozen=True):
     """An entry, and how it is filed: `slot` says what leaves for it, `tags` by what it can be found and dropped."""
 
     entry: Entry
@@ -42,7 +44,7 @@ class Filed(NamedTuple):
     """By which it can be found and dropped."""
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """What is written about one root, all at once.
 
     In this order: the knowledge is recorded; entries that bear a tag of `drop`, or have an id of `drop_ids`, go; those of `put` come. One
@@ -68,7 +70,7 @@ class Write(NamedTuple):
     """Tags that are counted next: a store on another machine can tell how many bear them with what it answers."""
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """What a write did.
 
     `dropped` has each entry that went with the tag or id by which it did, or "" where another took its slot; `trimmed` those that had to

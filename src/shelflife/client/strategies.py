@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
@@ -102,7 +104,7 @@ def broader(tag: str) -> str | None:
     return STANDING if kind in ("table", "rule", "policy") else None
 
 
-class Forgetting(NamedTuple):
+class Forgetting(msgspec.Struct, frozen=True):
     """What follows from the movement of a table, or of the rules."""
 
     tags: Mapping[str, Reason] = {}
@@ -118,7 +120,7 @@ class Forgetting(NamedTuple):
     """What bears one of these may still be right, and is revalidated before it is used."""
 
 
-class Revision(NamedTuple):
+class Revision(msgspec.Struct, frozen=True):
     """What new fixes show about those that are remembered."""
 
     dropped: Mapping[str, Reason] = {}
@@ -194,18 +196,23 @@ class Exact:
         return Revision()
 
 
-def _tags_of(table: str, moved: MovedTable) -> Iterator[str]:
+def _tags_of(table: str, moved: MovedTable) -> list[str]:
     """The tags of what rests on something of a table that has changed."""
     come_or_gone = (*moved.added, *moved.removed)
-    if come_or_gone:
-        yield keys_tag(table)
+    tags = [keys_tag(table)] if come_or_gone else []
     for key in come_or_gone:
-        yield from (presence_tag(table, key), row_tag(table, key))
+        tags += (presence_tag(table, key), row_tag(table, key))
     for key in moved.changed:
         columns = moved.columns.get(key)
-        yield from [row_tag(table, key)] if columns is None else _column_tags(table, key, columns)
+        if columns is None:
+            tags.append(row_tag(table, key))
+            continue
+        tags.append(whole_row_tag(table, key))  # what read all of the row, or one of these columns
+        for column in columns:
+            tags.append(cell_tag(table, key, column))
     if moved:
-        yield any_row_tag(table)
+        tags.append(any_row_tag(table))
+    return tags
 
 
 def _row_tags(table: str, rows: Mapping[str, Columns]) -> Iterator[str]:
@@ -218,12 +225,6 @@ def _row_tags(table: str, rows: Mapping[str, Columns]) -> Iterator[str]:
         else:
             yield row_tag(table, key) if columns else presence_tag(table, key)
             yield from (cell_tag(table, key, column) for column in columns)
-
-
-def _column_tags(table: str, key: str, columns: Sequence[str]) -> Iterator[str]:
-    """The tags of what read one of these columns of a row, or all of it."""
-    yield whole_row_tag(table, key)
-    yield from (cell_tag(table, key, column) for column in columns)
 
 
 EXACT = Exact()

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
@@ -192,7 +192,7 @@ class _Gone(dict[Root, OrderedDict[str, dict[str, Any]]]):
         return self.setdefault(root, OrderedDict())
 
 
-class _Refused(NamedTuple):
+class _Refused(msgspec.Struct, frozen=True):
     """A request that a server has refused, with fixes for some of its fields."""
 
     root: Root
@@ -241,11 +241,11 @@ class Telling(Locking):
             return told
         self._count(told)
         is_logged = _log.isEnabledFor(logging.DEBUG)
+        if not is_logged and not self.listeners:  # as mostly; of what has left there may be thousands
+            return told
         for event in told:
             if is_logged:
                 _log.debug("%s", event)
-            if type(event) is Refused:
-                self._tell_refusal(event)
             for told_to in self.listeners:
                 try:
                     told_to(event)
@@ -336,12 +336,15 @@ class Telling(Locking):
     def _count(self, told: Iterable[Event]) -> None:
         """Count events, and keep in mind what is gone. Of those that left for the same reason there may be thousands."""
         counted: list[tuple[Root, str, int]] = []
+        refused: list[Refused] = []
         root, reason, left_count, is_invalidation = "", Reason.CAPACITY, 0, False
         with self._lock:
             lately = self._gone_lately
             for event in told:
                 if type(event) is not Evicted:
                     counted += self._count_one(event)
+                    if type(event) is Refused:
+                        refused.append(event)
                     continue
                 entry = event.entry
                 if event.reason is not reason or entry.root != root:
@@ -357,6 +360,8 @@ class Telling(Locking):
         for of, what, count in counted:
             if count:
                 self.count(of, what, count)
+        for one in refused:
+            self._tell_refusal(one)
 
     def _put_down_gone(self) -> None:
         """Keep of what has gone only what is compared with what comes in its place."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
+
+import msgspec
 
 from shelflife.client.arguments import GuardOfTool, Signed, Takes, given_of
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, awaited, driven, driven_async
@@ -48,7 +50,7 @@ def name_of(function: Callable[..., Any]) -> str:
 _ANYTHING = Takes()
 
 
-class Use(NamedTuple):
+class Use(msgspec.Struct, frozen=True):
     """A use of a tool that has begun. Whoever cannot call the tool, and is only told before and after, ends it by the outcome."""
 
     arguments: dict[str, Any]
@@ -267,7 +269,8 @@ class Tools:
 
     def _is_its_own(self, read: Outcome) -> bool:
         """Whether an outcome is of this server. A name stands for the origin that first speaks the contract under it, without a redirect."""
-        origin, sent_to, _ = read.source or Source()
+        source = read.source or Source()
+        origin, sent_to = source.origin, source.sent_to
         if origin is None:
             return True
         own = self._origin or self.memory.heard_from.get(self.root)

@@ -5,7 +5,7 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -166,7 +166,7 @@ class ValkeyStore(RemoteStore):
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: [_entry(*one) for one in filed] for place, filed in zip(places, found, strict=False)},
+            {place: _entries(filed) for place, filed in zip(places, found, strict=False)},
             counted,
         )
 
@@ -196,19 +196,19 @@ class ValkeyStore(RemoteStore):
         if not revision:
             self._answer("SADD", self._roots, root)  # again: somebody may have cleared it just before
         ends, counts, dropped, trimmed, old = _decode_written(told)
-        gone, first = [_entry(*one) for one in dropped], 0
+        gone, first = _entries(dropped), 0
         left: list[tuple[Entry, str]] = []
         for tag, end in zip(write.drop, ends, strict=False):
             left += [(entry, tag) for entry in gone[first:end]]
             first = end
-        left += [(entry, entry.id) for entry in gone[first : ends[-1]]]
-        left += [(entry, "") for entry in gone[ends[-1] :]]
-        stored = stored_of(write.put, [None if one is None else _entry(*one) for one in old])
-        return Written(left, [_entry(*one) for one in trimmed], stored), counts
+        if len(gone) > first:
+            left += [(entry, entry.id) for entry in gone[first : ends[-1]]]
+            left += [(entry, "") for entry in gone[ends[-1] :]]
+        stored = stored_of(write.put, [None if one is None else _entry(*one) for one in old]) if old else []
+        return Written(left, _entries(trimmed), stored), counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
-        return [_entry(*one) for one in found]
+        return _entries(_decode_all(self._run(FINDING, root, *map(_tag, tags))))
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
         self._check()
@@ -310,6 +310,10 @@ def _news_in(message: Any) -> News:
 
 def _entry(learned_at: float, id: str, place: str, slot: str, kind: str, told: Entry | str) -> Entry:
     return entry_of(_decode_entry(told) if isinstance(told, str) else told, learned_at, id, place, slot)
+
+
+def _entries(kept: Iterable[_Kept]) -> list[Entry]:
+    return [_entry(*one) for one in kept]
 
 
 def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:

@@ -3,8 +3,6 @@
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +13,7 @@ from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
-from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
+from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, Revision, table_tag
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
@@ -80,7 +78,7 @@ class Bound:
         return f"more than {self.most} remembered fixes of this server would have gone within an hour"
 
 
-class Lessons(NamedTuple):
+class Lessons(msgspec.Struct, frozen=True):
     """The entries that a response teaches."""
 
     known: list[Entry]
@@ -94,6 +92,7 @@ class Lessons(NamedTuple):
 
 
 _NOTHING_TAUGHT = Lessons([], [])
+_NOTHING_REVISED = Revision()
 
 
 def what_is_taught(
@@ -189,21 +188,25 @@ class Writing:
             taught = self._as_far_as_there_is_room(exchange, taught)
         if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
-        left_out: list[Event] = [Ignored(root, why) for why in taught.left_out]
-        lessons, outrun = taught.known, self._untaken(root, taught, disposal)
-        revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
+        lessons = taught.known
+        outrun = self._untaken(root, taught, disposal) if taught.outrun else []
+        revision = _NOTHING_REVISED
+        if lessons:
+            revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, revision.dropped
         if checked:
             drop_ids = {**drop_ids, **_unconfirmed(checked, lessons)}
-        unsure = self._unsure(root, disposal)
+        unsure = self._unsure(root, disposal) if disposal.suspect else []
         put = [*map(_as_suspect, unsure), *outrun, *revision.put, *lessons]
+        told: list[Event] = [Ignored(root, why) for why in taught.left_out] if taught.left_out else []
         if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
-            return left_out if self._shelf.is_still(root, known) else None
+            return told if self._shelf.is_still(root, known) else None
         suspects = self._too_many(root, drop)
         if suspects:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
-        put = [*map(_as_suspect, suspects), *put]
-        filed, counted = [self._filed(one) for one in put], [table_tag(table) for table in disposal.kept]
+            put = [*map(_as_suspect, suspects), *put]
+        filed = [self._filed(one) for one in put] if put else []
+        counted = [*map(table_tag, disposal.kept)]
         write = Write(disposal.knowledge, drop, drop_ids, filed, self._capacity, counted)
         written = self._store.write(root, known.revision, write)
         if written is None:
@@ -215,10 +218,13 @@ class Writing:
         if disposal.knowledge.split_at is not None:
             self._shelf.confirm(root, lessons)
         alert = revision.alert or disposal.alert
-        told: list[Event] = [*left_out, *([Alerted(root, alert)] if alert else []), *left]
+        if alert:
+            told.append(Alerted(root, alert))
+        told += left
         if suspects or unsure or outrun:
             told += self._suspicions(root, suspects, unsure, outrun, lessons)
-        told += [Stored(entry) for entry in written.stored if not entry.is_suspect]
+        if written.stored:
+            told += [Stored(entry) for entry in written.stored if not entry.is_suspect]
         if disposal.kept:
             told += self._restamps(root, disposal.kept, lessons)
         if revision.kept:
@@ -242,7 +248,8 @@ class Writing:
 
     def _filed(self, entry: Entry) -> Filed:
         filed = self._strategy.files(entry)
-        return filed._replace(tags=(SUSPECT,) if entry.is_suspect else (STANDING, *filed.tags))
+        tags = (SUSPECT,) if entry.is_suspect else (STANDING, *filed.tags)
+        return Filed(filed.entry, filed.slot, tags)
 
     def _stays(self, entry: Entry, disposal: Disposal) -> bool:
         return disposal.dropped.keys().isdisjoint(self._filed(entry).tags)
@@ -252,7 +259,7 @@ class Writing:
 
     def _unsure(self, root: Root, disposal: Disposal) -> list[Entry]:
         """The entries that must be revalidated, but for those that go for another reason."""
-        held = self._store.tagged(root, *disposal.suspect) if disposal.suspect else []
+        held = self._store.tagged(root, *disposal.suspect)
         return [entry for entry in held if self._stays(entry, disposal)]
 
     def _too_many(self, root: Root, dropped: Mapping[str, Reason]) -> list[Entry]:
@@ -268,14 +275,18 @@ class Writing:
         doomed = self._store.tagged(root, *tags)
         return doomed if len(doomed) > room else []
 
-    def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> Iterator[Restamped]:
+    def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> list[Restamped]:
         """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
-        learned = [table for entry in lessons for table in entry.grounds.tables]
-        with suppress(StoreError):
+        learned = [table for entry in lessons for table in entry.grounds.tables] if lessons else []
+        told = []
+        try:
             for table in dict.fromkeys(kept):
                 count = self._store.count(root, table_tag(table)) - learned.count(table)
                 if count > 0:
-                    yield Restamped(root, table, count)
+                    told.append(Restamped(root, table, count))
+        except StoreError:
+            pass
+        return told
 
     def _as_far_as_there_is_room(self, exchange: Exchange, taught: Lessons) -> Lessons:
         """What is taught, but for what no recall is to look through."""
@@ -300,7 +311,7 @@ class Writing:
 
     def _untaken(self, root: Root, lessons: Lessons, disposal: Disposal) -> list[Entry]:
         """What the server has moved on from, where nothing else is and stays the answer to the same."""
-        if not lessons.outrun or self._bound.most is None:
+        if self._bound.most is None:
             return []
         held = self._store.at(root, [entry.place for entry in lessons.outrun])
         staying = [entry for entry in held if self._stays(entry, disposal)]
@@ -321,4 +332,6 @@ def _unconfirmed(checked: Sequence[Entry], lessons: Sequence[Entry]) -> dict[str
 def departures(written: Written, reasons: Mapping[str, Reason]) -> list[Evicted]:
     """The entries that left, each with the reason; one that another took the place of left for no other."""
     left = [Evicted(entry, reasons.get(tag, Reason.REPLACED)) for entry, tag in written.dropped]
-    return left + [Evicted(entry, Reason.CAPACITY) for entry in written.trimmed]
+    if written.trimmed:
+        left += [Evicted(entry, Reason.CAPACITY) for entry in written.trimmed]
+    return left

@@ -1,6 +1,6 @@
 """The compact form of a suggestion, for a client that names a position: without what follows from the rest of it, or from its request."""
 
-import base64
+import binascii
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +24,7 @@ _MARKS = (_OF_REQUEST, _OF_PARAMETERS, _RULES)
 _LITERAL = ":"
 _POLICY_LENGTH = 3
 _CHECK_LENGTH = 4
+_IN_URLS = bytes.maketrans(b"+/", b"-_")
 
 _Told = str | tuple[str, ...] | None
 """Columns, or relations. One alone stands for itself."""
@@ -161,7 +162,7 @@ def _columns(told: _Told) -> Columns:
 def _check(when: Mapping[str, Any]) -> str:
     """Tells the values of a request from others."""
     digest = hashlib.sha256(_encode(dict(when))).digest()
-    return base64.b64encode(digest, altchars=b"-_").decode()[:_CHECK_LENGTH]
+    return binascii.b2a_base64(digest).translate(_IN_URLS)[:_CHECK_LENGTH].decode()
 
 
 def _texts(fields: Mapping[str, Any], *, shorter: bool = False) -> dict[str, str]:

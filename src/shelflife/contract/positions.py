@@ -6,6 +6,7 @@ another position.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple, Self
 
 import msgspec
@@ -40,6 +41,7 @@ NOWHERE = "*"
 """What a client names that speaks positions and knows none."""
 
 _POSITION = re.compile(rf"([A-Za-z][A-Za-z0-9]{{{CHECK_LENGTH - 1}}})(0|[1-9][0-9]{{0,14}})")
+_LONGEST_POSITION = 21
 _NAMED = re.compile(r"(\*|[A-Za-z0-9]{7,21})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Za-z0-9.]{1,32}))?")
 
 Unknown = Literal["ahead", "foreign", "old"]
@@ -61,11 +63,17 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         return f"{self.check}{self.number}"
 
-    @classmethod
-    def from_text(cls, text: str) -> Self | None:
+    @staticmethod
+    def from_text(text: str) -> "Position | None":
         """The position that is spelled so; None when none is."""
-        found = _POSITION.fullmatch(text)
-        return None if found is None else cls(int(found[2]), found[1])
+        return _position_in(text) if len(text) <= _LONGEST_POSITION else None
+
+
+@lru_cache(maxsize=256)
+def _position_in(text: str) -> Position | None:
+    """Kept, for a client reads each position that it comes to three times: as it is told, judged and left."""
+    found = _POSITION.fullmatch(text)
+    return None if found is None else Position(int(found[2]), found[1])
 
 
 class Named(NamedTuple):

@@ -1,6 +1,5 @@
 """What a client asks of a server before its request is carried out: that nothing its remembered values rest on has moved."""
 
-import base64
 import binascii
 import re
 from collections.abc import Mapping
@@ -77,14 +76,14 @@ class Precondition(_Grounds, frozen=True, kw_only=True):
     def header(self) -> str:
         """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
         grounds = _Grounds(cells=self.cells, rules=self.rules, policies=self.policies, was=self.was)
-        return f"{self.at};on=:{base64.b64encode(msgspec.json.encode(grounds)).decode()}:"
+        return f"{self.at};on=:{binascii.b2a_base64(msgspec.json.encode(grounds), newline=False).decode()}:"
 
     @classmethod
     def from_header(cls, value: str) -> Self:
         """What the header says; `BadMessage` when it says nothing that can be held to."""
         found = _HEADER.fullmatch(value.strip()) if len(value) <= LONGEST_PRECONDITION else None
         try:
-            raw = base64.b64decode(found[2], validate=True) if found else b""
+            raw = binascii.a2b_base64(found[2], strict_mode=True) if found else b""
             grounds = msgspec.json.decode(raw, type=_Grounds)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             grounds = None

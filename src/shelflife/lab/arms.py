@@ -79,7 +79,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_following_graph and isinstance(change, MovedTable):
             nodes = [node.partition(":") for node in change.affected_downstream]
             tags = (tag(table, key) for table, _, key in nodes for tag in (presence_tag, row_tag))
-            return forgetting._replace(tags={**dict.fromkeys(tags, Reason.DOWNSTREAM), **forgetting.tags})
+            return msgspec.structs.replace(
+                forgetting, tags={**dict.fromkeys(tags, Reason.DOWNSTREAM), **forgetting.tags}
+            )
         return forgetting
 
     def _forgets_rules(self, change: Change | None) -> Forgetting:
@@ -98,8 +100,10 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     def files(self, entry: Entry) -> Filed:
         filed = EXACT.files(entry)
         if self.keeps_older_values:
-            filed = filed._replace(slot=entry.id)
-        return filed._replace(tags=(*filed.tags, _family_tag(entry))) if self.is_comparing_vectors else filed
+            filed = msgspec.structs.replace(filed, slot=entry.id)
+        if self.is_comparing_vectors:
+            filed = msgspec.structs.replace(filed, tags=(*filed.tags, _family_tag(entry)))
+        return filed
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
         if self.keeps_older_values:  # one that is learned again goes where a new one would

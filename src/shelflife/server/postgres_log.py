@@ -2,13 +2,17 @@
 
 from contextlib import AbstractContextManager
 
+import msgspec
+
 from shelflife.postgres_databases import Connection, Database
 from shelflife.server.log import Entry
 from shelflife.server.sql_log import KIND, SqlLog, is_in
 
 __all__ = ["PostgresLog"]
 
-_KIND = KIND._replace(schema=KIND.schema.replace("blob", "bytea").replace(" without rowid", ""))
+_KIND = msgspec.structs.replace(
+    KIND, schema=KIND.schema.replace("blob", "bytea").replace(" without rowid", "")
+)
 
 
 class PostgresLog(SqlLog):
