@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from shelflife.errors import ShelflifeError
 from shelflife.postgres_databases import Database
@@ -82,14 +83,14 @@ def test_a_schema_of_a_newer_format_or_of_another_kind_is_refused(postgres_url, 
     note(database, "a")
     for kind, sentence in (
         (
-            NOTES._replace(format=1),
+            replace(NOTES, format=1),
             r"the notes postgresql://.*/postgres\?schema=.* has format 2; this version of",
         ),
-        (NOTES._replace(application_id=8), r"is in use, but not as a notes"),
+        (replace(NOTES, application_id=8), r"is in use, but not as a notes"),
     ):
         with pytest.raises(NotesError, match=sentence):
             Database(postgres_url, kind).open()
-    anew = Database(postgres_url, NOTES._replace(format=3, begins_anew=True))
+    anew = Database(postgres_url, replace(NOTES, format=3, begins_anew=True))
     assert noted(anew) == []
     anew.close()
 
