@@ -45,6 +45,40 @@ def test_a_tool_may_call_another_with_what_is_no_json(kind):
     assert "took growth" in result.content[0].text
 
 
+class Retrying(Middleware):
+    """Something before the tools of a server that calls them again, after they have failed."""
+
+    async def on_call_tool(self, context, call_next):
+        try:
+            return await call_next(context)
+        except FastToolError:
+            return await call_next(context)
+
+
+def test_a_call_that_the_server_tries_again_is_not_made_again_by_the_client():
+    shop = Shop("fastmcp", extend=lambda shop: shop.server.add_middleware(Retrying()))
+    done = []
+
+    @shop.server.tool
+    def order(plan: str, promo: str | None = None) -> str:
+        """Make an order, which is done when the connection breaks. Then the code changes."""
+        shop.provider.check({"plan": plan, "promo": promo})
+        done.append(promo)
+        if len(done) == 2:
+            shop.rotate()
+            raise ConnectionError("the line is dead")
+        return "ordered"
+
+    async def play():
+        async with agent_of(shop) as agent:
+            results = [await agent.client.call_tool("order", WANTED) for _ in range(5)]
+            return [result.is_error for result in results], results[2].content[0].text
+
+    are_errors, text = asyncio.run(play())
+    assert (are_errors, done) == ([True, False, True, True, False], ["SUMMER", "SUMMER", "WINTER"])
+    assert text.endswith("whether a part of it was done, or all, is not known.")
+
+
 class Agreed(BaseModel):
     ok: bool
 

@@ -46,6 +46,9 @@ __all__ = ["following", "memory_client"]
 
 _log = logging.getLogger("shelflife.memory")
 
+_SEND_ONCE = "mcp.", "fastmcp.", "agents."
+"""The packages whose clients do, unless they are told otherwise."""
+
 _LONGEST_START_S = 5.0
 """So long a block waits for the server's first word: it may not answer at all."""
 
@@ -190,7 +193,7 @@ class _MemoryClient:
         reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
         self._has_metadata = self._has_metadata or reply is not None
         if not is_error:
-            return Outcome(outcome, reply, is_only=True)
+            return Outcome(outcome, reply, is_only=self._sends_once)
         shown = []
         for block in outcome.content:
             text, in_text = reply_in_text(getattr(block, "text", ""))
@@ -199,14 +202,24 @@ class _MemoryClient:
                 reply = reply if self._has_metadata else in_text
             shown.append(block)
         if shown == outcome.content:
-            return Outcome(outcome, reply, is_error, is_only=True)
+            return Outcome(outcome, reply, is_error, is_only=self._sends_once)
         is_model = hasattr(outcome, "model_copy")
         without = (
             outcome.model_copy(update={"content": shown})
             if is_model
             else dataclasses.replace(outcome, content=shown)
         )
-        return Outcome(without, reply, is_error, is_only=True)
+        return Outcome(without, reply, is_error, is_only=self._sends_once)
+
+    @property
+    def _sends_once(self) -> bool:
+        """Whether the client is one that is known to send a call once. One of the OpenAI Agents SDK can be told to do it again."""
+        client = self._client
+        calls = [getattr(client, name) for name in ("call_tool", "call_tool_mcp") if hasattr(client, name)]
+        are_plain = all(
+            one.__module__.startswith(_SEND_ONCE) and not hasattr(one, "__wrapped__") for one in calls
+        )
+        return are_plain and getattr(client, "max_retry_attempts", 0) == 0
 
     async def follow(self, has_begun: anyio.Event) -> None:
         """Refresh the memory whenever the server says that something has moved, until this is cancelled."""

@@ -44,6 +44,11 @@ __all__ = [
 _CALLS = "tools/call"
 _OF_THE_CONTRACT = "contract-"
 _DONE, _FAILED = 200, 400
+_MAY_BE_DONE = (
+    "Values in this call that were remembered are out of date, so it was not carried out to its end."
+    " The server had begun it before: whether a part of it was done, or all, is not known."
+)
+"""Without a verdict: a client that hears of a failed precondition takes it that nothing was done, and calls again."""
 
 Result = TypeVar("Result")
 
@@ -92,6 +97,16 @@ class _Calling:
         """That of the tool which the server has found for it."""
 
 
+class _Request:
+    """What has become of one request so far. Something that stands before the tools may call them more than once for it."""
+
+    def __init__(self) -> None:
+        self.of_error: dict[str, Any] = {}
+        """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
+        self.may_be_done = False
+        """Whether a tool has run for it, and was not refused."""
+
+
 class ToolsUnderContract:
     """Runs the tools of one server."""
 
@@ -107,10 +122,7 @@ class ToolsUnderContract:
         """`beneath` is what the server stands on. The rest is as `install` has it."""
         self._provider, self._server, self._beneath = provider, server, beneath
         self._calling: ContextVar[_Calling | None] = ContextVar(f"shelflife_calling_{id(self)}", default=None)
-        self._of_error: ContextVar[dict[str, Any] | None] = ContextVar(
-            f"shelflife_error_{id(self)}", default=None
-        )
-        """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
+        self._request: ContextVar[_Request | None] = ContextVar(f"shelflife_request_{id(self)}", default=None)
         self.catalogue = Catalogue(provider, server, self._check, checked, operations, fixes)
         self._plain = beneath.get_request_handler(_CALLS)
         if self._plain is not None:
@@ -145,14 +157,14 @@ class ToolsUnderContract:
 
     async def _handle(self, context: Any, params: Any) -> Any:
         """Around the server's own handler."""
-        meta: dict[str, Any] = {}
-        before = self._of_error.set(meta)
+        request = _Request()
+        before = self._request.set(request)
         try:
             result: Any = await self._plain.handler(context, params)  # type: ignore[union-attr] # else this is not called
         finally:
-            self._of_error.reset(before)
+            self._request.reset(before)
         is_bare = getattr(result, "is_error", False) and META_KEY not in (result.meta or {})
-        return with_meta(result, meta) if meta and is_bare else result
+        return with_meta(result, request.of_error) if request.of_error and is_bare else result
 
     @property
     def is_calling(self) -> bool:
@@ -184,8 +196,8 @@ class ToolsUnderContract:
         pin.headers = partial(_headers_of, called)
         with suppress(TypeError, ValueError, RecursionError):  # a tool may call another with any objects
             pin.hear(msgspec.json.encode(called.arguments))
-        if (of_error := self._of_error.get()) is not None:
-            of_error.clear()  # something that stands before the tools may call them again
+        request = self._request.get() or _Request()
+        request.of_error = {}
         tokens = provider.pinned.set(pin), self._calling.set(calling)
         try:
             result = await run()
@@ -193,15 +205,19 @@ class ToolsUnderContract:
             failure = pin.failure_in(beneath_of(error))
             if is_inner:
                 raise
+            if isinstance(failure, PreconditionFailed) and request.may_be_done:
+                return Answered(None, _MAY_BE_DONE)
             if failure is not None:
                 return self._refused(called.name, failure, pin)
-            if pin.has_checked and of_error is not None and self._server.is_meant(error):
-                of_error |= self._stamp(pin, is_error=True)
+            request.may_be_done = True
+            if pin.has_checked and self._server.is_meant(error):
+                request.of_error = self._stamp(pin, is_error=True)
             raise
         finally:
             pin.is_over = True
             provider.pinned.reset(tokens[0])
             self._calling.reset(tokens[1])
+        request.may_be_done = True
         if not self._server.is_finished(result):  # it is called once more, and only then carried out
             return Answered(result)
         return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
