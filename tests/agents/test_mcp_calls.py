@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from shelflife.client import Memory
 from shelflife.contract.envelopes import META_KEY, Envelope
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.server import Rejected, fix
 from tests.agents.mcp_shops import KINDS, MODES, WANTED, Learning, Shop, agent_of, called
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
@@ -216,3 +217,48 @@ def test_what_stands_before_the_tools_of_fastmcp_sees_their_errors_and_may_call_
     result = called(shop, RIGHT, AT, "pay")
     assert seen == ["card declined"]
     assert (result.is_error, Envelope.from_meta(result.meta).status) == (True, 400)
+
+
+class Renamed(Middleware):
+    """An old name of a tool goes on working: past all middleware, as FastMCP has it for calls that middleware makes."""
+
+    async def on_call_tool(self, context, call_next):
+        if context.message.name != "sign_up":
+            return await call_next(context)
+        server = context.fastmcp_context.fastmcp
+        return await server.call_tool("subscribe", context.message.arguments, run_middleware=False)
+
+
+async def by_an_old_name(shop, arguments):
+    async with shop.client() as client:
+        return (await client.call_tool("sign_up", arguments)).is_error
+
+
+async def past_all_middleware(shop, arguments):
+    try:
+        return (await shop.server.call_tool("subscribe", arguments, run_middleware=False)).is_error
+    except FastToolError:
+        return True
+
+
+async def as_it_was_found(shop, arguments):
+    try:
+        return (await (await shop.server.get_tool("subscribe")).run(arguments)).is_error
+    except Rejected:
+        return True
+
+
+@pytest.mark.parametrize("run", [by_an_old_name, past_all_middleware, as_it_was_found])
+def test_a_checked_tool_is_never_run_unchecked_however_it_is_called(run):
+    shop = Shop("fastmcp", checked=["subscribe"], extend=lambda shop: shop.server.add_middleware(Renamed()))
+
+    @shop.provider.policy(operation="CALL /subscribe")
+    def no_silver(request, tables):
+        """There is no silver plan any more."""
+        return fix("GOLD", plan="gold") if request.get("plan") == "silver" else None
+
+    async def play():
+        return [await run(shop, arguments) for arguments in (WANTED, RIGHT, {"plan": "silver"})]
+
+    assert asyncio.run(play()) == [True, False, True]
+    assert shop.calls == ["SUMMER"]

@@ -78,7 +78,7 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         self._tools = ToolsUnderContract(provider, self, beneath, checked, operations, fixes)
         self._get_plain = server.get_tool
         answer_questions(beneath, provider, self._tools.catalogue)
-        # Where a call finds its tool, when everything else has let it pass.
+        # Where a call finds its tool, when everything else has let it pass; and so does whoever else runs one.
         server.get_tool = self._get
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
@@ -103,8 +103,8 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 
     async def _get(self, name: str, version: VersionSpec | None = None) -> Tool | None:
         tool = await self._get_plain(name, version)
-        if tool is None or not self._tools.is_calling:
-            return tool
+        if tool is None:
+            return None
         function = self._tools.about_to_run(self._as_listed(tool))
         return tool if function is None else tool.model_copy(update={"fn": function})
 

@@ -70,6 +70,7 @@ class Catalogue:
         """All tools that were ever seen."""
         self._present: frozenset[_Key] = frozenset()
         """Those that were there at the last look."""
+        self._has_looked = False
         self._askable: ContextVar[Operations] = ContextVar(f"shelflife_askable_{id(self)}")
         """What whoever asks for fixes could call now."""
         provider.apps.attach(self._operations)
@@ -78,7 +79,7 @@ class Catalogue:
 
     async def be_ready(self, tool: str | None = None) -> None:
         """Before anything is answered: know which tools there are, and this one too if it has been added since."""
-        if not self._known or not (tool is None or any(tool == name for name, _ in self._known)):
+        if not self._has_looked or not (tool is None or any(tool == name for name, _ in self._known)):
             await self._look()
 
     def know(self, tool: Listed) -> Known:
@@ -134,7 +135,7 @@ class Catalogue:
     async def _look(self) -> None:
         tools = await self._server.all_tools()
         missing = {*self._checked, *self._named} - {one.name for one in tools}
-        if not self._known:  # a tool that is taken away later is nobody's mistake
+        if not self._has_looked:  # a tool that is taken away later is nobody's mistake
             if missing:
                 raise UsageError(
                     f"install names the tool {shown(min(missing))}, and the server has no such tool"
@@ -144,9 +145,10 @@ class Catalogue:
         for one in tools:
             self.know(one)
         self._present = frozenset((one.name, one.version) for one in tools)
+        self._has_looked = True
 
     def _operations(self) -> Operations:
-        return Operations(self._operation(key) for key in list(self._known)) if self._known else _UNSEEN
+        return Operations(self._operation(key) for key in list(self._known)) if self._has_looked else _UNSEEN
 
     def _operation(self, key: _Key) -> Operation:
         """That of a tool. One that is gone is known as before, to whom policies name it, and is open to nobody."""

@@ -23,7 +23,7 @@ from shelflife.server.feedback import JSON
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
-from shelflife.server.policies import PreconditionFailed, Refusal
+from shelflife.server.policies import PreconditionFailed, Refusal, Rejected
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
@@ -149,7 +149,13 @@ class ToolsUnderContract:
 
     def _check(self, operation: Operation, arguments: Arguments, values: Mapping[str, Any]) -> None:
         """Right before a tool runs."""
-        calling = self._calling.get() or _Calling(operation.endpoint, values)
+        calling = self._calling.get()
+        if (
+            calling is None
+        ):  # it was not called as clients call it, and there is nothing to judge but its arguments
+            if violations := self._provider.violations(arguments.given(values, values), operation.name):
+                raise Rejected(violations, self._provider.state)
+            return
         calling.operation = calling.operation or operation
         is_called = calling.operation.name == operation.name
         given = arguments.given(values, calling.arguments)
@@ -166,18 +172,11 @@ class ToolsUnderContract:
         is_bare = getattr(result, "is_error", False) and META_KEY not in (result.meta or {})
         return with_meta(result, request.of_error) if request.of_error and is_bare else result
 
-    @property
-    def is_calling(self) -> bool:
-        """Whether a call is under way here."""
-        return self._calling.get() is not None
-
     def about_to_run(self, tool: Listed) -> Callable[..., Any] | None:
-        """A tool was found for a call. Gives what it is to run in place of its function, if it is checked."""
-        calling = self._calling.get()
-        if calling is None:
-            return None
-        known = self.catalogue.know(tool)
-        if calling.operation is None and calling.tool == tool.name:
+        """A tool was found, for a call or by whoever runs it past all that stands before it. Gives what it is to run in place of its
+        function, if it is checked."""
+        calling, known = self._calling.get(), self.catalogue.know(tool)
+        if calling is not None and calling.operation is None and calling.tool == tool.name:
             calling.operation = known.operation
         self.catalogue.be_able_to_check(tool)
         return known.function
