@@ -185,6 +185,21 @@ def openai_agents(url):
     return mcp_of_agents.MCPServerStreamableHttp(params={"url": url}, **options)
 
 
+@pytest.mark.parametrize("approval", ["always", {"subscribe": "always"}, {"other": "always"}, "never"])
+def test_nothing_is_written_past_whoever_approves_a_call_of_the_openai_agents_sdk(approval):
+    shop = Shop()
+
+    async def play(address):
+        params = {"url": f"{address}/mcp"}
+        theirs = mcp_of_agents.MCPServerStreamableHttp(params=params, require_approval=approval)
+        async with memory_client(theirs, Memory(), root=ROOT) as client:
+            return [(await client.call_tool("subscribe", WANTED)).is_error for _ in range(2)]
+
+    with serving(shop.server.streamable_http_app()) as address:
+        is_written = approval in ("never", {"other": "always"})
+        assert asyncio.run(play(address)) == [True, not is_written]
+
+
 class CallingAgain(mcp.Client):
     """A client of your own, which calls a tool again."""
 

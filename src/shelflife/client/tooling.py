@@ -239,6 +239,9 @@ class Tools:
                 f" JSON cannot carry its argument {shown(which)}",
                 about=name,
             )
+        if takes.judged_by and guard is not None:
+            told = f"nothing is written into the arguments of the tool {shown(name)}, only learned from its outcomes"
+            self._tell_once(f"{told}: they are judged before, by {takes.judged_by}", about=f"judged {name}")
         conditional, compact = (with_headers and one for one in (self._is_conditional, self._is_compact))
         call = Call(self.root, operation, request, guard, conditional, compact)
         given = partial(_given, arguments=arguments, request=request, takes=takes)

@@ -21,7 +21,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, reply_in_meta, reply_in_text, reply_of
 from shelflife.client.pauses import Pauses, apart
-from shelflife.client.tooling import Tools
+from shelflife.client.tooling import Takes, Tools
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
@@ -167,7 +167,8 @@ class _MemoryClient:
                 now.arguments["meta"] = {**meta, META_KEY: dict(headers)}
             return await call(*now.args, **now.kwargs)
 
-        return await self._tools.call_async(name, arguments or {}, run)
+        takes = Takes(judged_by=_judged_by(self._client, name))
+        return await self._tools.call_async(name, arguments or {}, run, takes)
 
     async def _ask(self, question: Question) -> Reply | None:
         """Ask through the session that the client has. A bare session is its own."""
@@ -264,6 +265,15 @@ class _MemoryClient:
                     with suppress(Exception), anyio.move_on_after(_LONGEST_END_S, shield=True):
                         end = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=CHANGES_URI))
                         await session.send_request(end, EmptyResult)
+
+
+def _judged_by(client: Any, tool: str) -> str:
+    """Who is shown the arguments that the model gave, before the tool is called: a client of the OpenAI Agents SDK can be told to."""
+    if getattr(client, "tool_input_guardrails", None):
+        return "a guardrail of the client"
+    asking: Any = getattr(client, "_needs_approval_policy", False)
+    asks = asking.get(tool) if isinstance(asking, Mapping) else asking
+    return "whoever approves the call (require_approval)" if asks else ""
 
 
 class _Hearing:
