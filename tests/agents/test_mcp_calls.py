@@ -7,6 +7,7 @@ import mcp
 import pytest
 from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from mcp.server.mcpserver import Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
@@ -262,3 +263,27 @@ def test_a_checked_tool_is_never_run_unchecked_however_it_is_called(run):
 
     assert asyncio.run(play()) == [True, False, True]
     assert shop.calls == ["SUMMER"]
+
+
+class Keeping(Middleware):
+    """A cache that keeps errors too."""
+
+    def __init__(self):
+        self.kept = None
+
+    async def on_call_tool(self, context, call_next):
+        self.kept = self.kept or await call_next(context)
+        return self.kept
+
+
+@pytest.mark.parametrize(
+    ("cache", "arguments"), [(ResponseCachingMiddleware, RIGHT), (Keeping, RIGHT), (Keeping, WANTED)]
+)
+def test_a_result_from_a_cache_carries_nothing_that_was_told_to_another_client(cache, arguments):
+    shop = Shop("fastmcp", checked=["subscribe"], extend=lambda shop: shop.server.add_middleware(cache()))
+    first, second = (called(shop, arguments, AT) for _ in range(2))
+    assert len(shop.calls) == (arguments is RIGHT)
+    assert (META_KEY in first.meta, META_KEY in (second.meta or {})) == (True, False)
+    text = second.content[0].text
+    assert first.content[0].text.startswith(text)
+    assert "shelflife" not in text

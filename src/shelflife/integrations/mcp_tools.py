@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from shelflife.contract.envelopes import META_KEY, Envelope, read_headers
+from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, read_headers
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
@@ -105,6 +105,13 @@ class _Request:
         """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
         self.may_be_done = False
         """Whether a tool has run for it, and was not refused."""
+        self.told: list[Mapping[str, Any]] = []
+        """The metadata of all that was answered to it."""
+
+    def answered(self, answered: "Answered[Result]") -> "Answered[Result]":
+        """Note what is told."""
+        self.told.append(answered.meta)
+        return answered
 
 
 class ToolsUnderContract:
@@ -169,8 +176,13 @@ class ToolsUnderContract:
             result: Any = await self._plain.handler(context, params)  # type: ignore[union-attr] # else this is not called
         finally:
             self._request.reset(before)
-        is_bare = getattr(result, "is_error", False) and META_KEY not in (result.meta or {})
-        return with_meta(result, request.of_error) if request.of_error and is_bare else result
+        before_it: Any = getattr(result, "meta", None) or {}
+        if META_KEY not in before_it:
+            is_error = getattr(result, "is_error", False)
+            return with_meta(result, request.of_error) if request.of_error and is_error else result
+        # Something before the tools may answer by itself, with a result that was told to another client: that says nothing to this one.
+        is_its_own = any(before_it[META_KEY] == told.get(META_KEY) for told in request.told)
+        return result if is_its_own else _without_contract(result)
 
     def about_to_run(self, tool: Listed) -> Callable[..., Any] | None:
         """A tool was found, for a call or by whoever runs it past all that stands before it. Gives what it is to run in place of its
@@ -207,7 +219,7 @@ class ToolsUnderContract:
             if isinstance(failure, PreconditionFailed) and request.may_be_done:
                 return Answered(None, _MAY_BE_DONE)
             if failure is not None:
-                return self._refused(called.name, failure, pin)
+                return request.answered(self._refused(called.name, failure, pin))
             request.may_be_done = True
             if pin.has_checked and self._server.is_meant(error):
                 request.of_error = self._stamp(pin, is_error=True)
@@ -219,7 +231,8 @@ class ToolsUnderContract:
         request.may_be_done = True
         if not self._server.is_finished(result):  # it is called once more, and only then carried out
             return Answered(result)
-        return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
+        meta = self._stamp(pin, is_error=bool(getattr(result, "is_error", False)))
+        return request.answered(Answered(result, meta=meta))
 
     def _refused(self, tool: str, failure: Exception, pin: Pin) -> Answered[Any]:
         answer = answer_to(failure, self._provider, pin, JSON)
@@ -265,6 +278,15 @@ def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
         return result
     others = {name: before[name] for name in before if name != META_KEY}
     return result.model_copy(update={"meta": {**others, **meta} or None})
+
+
+def _without_contract(result: Any) -> Any:
+    """A result without what the contract has said of it, in its metadata and at the end of an error's text."""
+    content = [
+        one.model_copy(update={"text": Trailed.from_text(one.text).text}) if hasattr(one, "text") else one
+        for one in result.content
+    ]
+    return with_meta(result.model_copy(update={"content": content}), {})
 
 
 def overrides_calls(extension: Any, base: Any) -> bool:
