@@ -50,7 +50,10 @@ _log = logging.getLogger("shelflife.memory")
 
 _LARGEST_WATCHED = 1024 * 1024
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
-_VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
+_VOUCHING = re.compile(
+    r"(?i)[^:]*(digest|signature|checksum|hmac|jws|md5|sha-?(1|256|384|512))|([^:]*-)?(hash|mac|sign):"
+    r"|authorization: (.*(signature=|hash=|qop=\"?auth-int)|[^ ]*hmac|mac |sharedkey)"
+)
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept|digest|signature|contract-"
 )
