@@ -110,8 +110,6 @@ class _MemoryClient:
         self, client: Any, memory: Memory, *, root: Root, guard: Guard | None, conditional: bool
     ) -> None:
         self._client = client
-        self._has_metadata = False
-        """Whether metadata has come through from this server."""
         self._tools = Tools(
             memory,
             root,
@@ -192,7 +190,9 @@ class _MemoryClient:
             return Outcome(outcome, None, is_error=not is_pause)  # else a human has to do something first
         is_error = is_error or getattr(outcome, "is_error", False)
         reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
-        self._has_metadata = self._has_metadata or reply is not None
+        in_metadata = self._tools.memory.heard_in_metadata
+        if reply is not None:
+            in_metadata.add(self._tools.root)
         if not is_error:
             return Outcome(outcome, reply, is_only=self._sends_once)
         shown = []
@@ -200,7 +200,7 @@ class _MemoryClient:
             text, in_text = reply_in_text(getattr(block, "text", ""))
             if in_text is not None:
                 block = block.model_copy(update={"text": text})
-                reply = reply if self._has_metadata else in_text
+                reply = reply if self._tools.root in in_metadata else in_text
             shown.append(block)
         if shown == outcome.content:
             return Outcome(outcome, reply, is_error, is_only=self._sends_once)
