@@ -97,6 +97,12 @@ class Running:
         """Whether it has failed with remembered values, and nothing that can be read says what is wrong: it may be these."""
         return self._is_carrying and self._last.is_unexplained
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it has ended well with remembered values, and nobody has seen that its precondition was sent."""
+        is_done = self._error is None and not self._last.is_error
+        return bool(self._precondition) and is_done and not self._precondition.sent_count
+
     def is_undone(self) -> bool:
         """Whether it is known that nothing was done: the precondition was sent once, and with the very request that was refused.
 

@@ -35,6 +35,11 @@ _UNEXPLAINED = (
     "a tool has failed with remembered values in its arguments, and nothing that can be read says why"
 )
 
+_UNSEEN = (
+    "the conditional tool of %s was not seen to send contract_headers() with remembered values in its arguments, so"
+    " these may have been stale: it has to send them before it returns, and in the thread or task that it is run in"
+)
+
 _Using = Generator[Send | Question, Reply | None, object]
 """All that is done about one use of a tool."""
 
@@ -250,6 +255,8 @@ class Tools:
     def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
         reply = yield from sending(self.memory, running.call._replace(is_undone=running.is_undone))
+        if running.is_unseen and self._read is read_outcome:  # else it is for the channel to send it
+            self._tell_once(_UNSEEN % shown(running.call.operation), about=f"unseen {running.call.operation}")
         if running.is_unexplained:
             try:
                 yield from self.memory.doubting(self.root, _UNEXPLAINED)
