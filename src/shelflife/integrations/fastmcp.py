@@ -108,9 +108,14 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         function = self._tools.about_to_run(self._as_listed(tool))
         return tool if function is None else tool.model_copy(update={"fn": function})
 
-    async def all_tools(self) -> list[Listed]:
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
         # not as it lists them itself: who asks first may not see all
-        return [self._as_listed(tool) for tool in await super(FastMCP, self.server).list_tools()]
+        beneath = super(FastMCP, self.server)
+        tools = [*await beneath.list_tools()]
+        for name in {*named} - {one.name for one in tools}:  # a search may stand for the list
+            if (hidden := await beneath.get_tool(name)) is not None:
+                tools.append(hidden)
+        return [self._as_listed(tool) for tool in tools]
 
     async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         with bind_request_context(context):
@@ -162,9 +167,16 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         return (
             type(server) is FastMCP
             and self._tools.are_reached_by("mcp", "fastmcp")
-            and all(type(one).__module__ in _LETS_EVERYBODY_IN for one in server.middleware)
+            and all(map(_lets_everybody_in, server.middleware))
             and not any(overrides_calls(one, ServerExtension) for one in others)
         )
+
+
+def _lets_everybody_in(middleware: object) -> bool:
+    """Whether it is known to ask for nothing. One of its methods may have been replaced."""
+    kind = type(middleware)
+    is_as_it_was = not any(callable(getattr(kind, name, None)) for name in vars(middleware))
+    return kind.__module__ in _LETS_EVERYBODY_IN and is_as_it_was
 
 
 def _beside(function: Callable[..., Any], schema: Mapping[str, Any]) -> list[inspect.Parameter]:

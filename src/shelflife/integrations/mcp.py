@@ -103,7 +103,7 @@ class _Installed:
         )
         return result
 
-    async def all_tools(self) -> list[Listed]:
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
         return [self._as_listed(tool) for tool in self._server._tool_manager.list_tools()]
 
     async def tool_for(self, context: object, name: str, version: str) -> Listed | None:

@@ -31,8 +31,8 @@ Check = Callable[[Operation, Arguments, Mapping[str, Any]], None]
 class HasTools(Protocol):
     """A server of some framework."""
 
-    async def all_tools(self) -> list[Listed]:
-        """All that it has, whoever may call them."""
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
+        """All that it has, whoever may call them; also those of these names that it does not list."""
 
     async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         """The one that whoever makes a request could call now, by the context of that; None when there is none."""
@@ -133,8 +133,9 @@ class Catalogue:
         self._askable.set(Operations(operations.values()) if is_there else _NOTHING)
 
     async def _look(self) -> None:
-        tools = await self._server.all_tools()
-        missing = {*self._checked, *self._named} - {one.name for one in tools}
+        named = {*self._checked, *self._named}
+        tools = await self._server.all_tools(named)
+        missing = named - {one.name for one in tools}
         if not self._has_looked:  # a tool that is taken away later is nobody's mistake
             if missing:
                 raise UsageError(
