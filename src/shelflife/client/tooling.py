@@ -107,6 +107,8 @@ class Tools:
             raise TypeError("tools take a Memory, and a Guard or None")
         if isinstance(only, str):
             raise TypeError(f"only takes the names of tools, as in [{only!r}]")
+        if not isinstance(operations, Mapping):
+            raise TypeError("operations says which operation a tool is, as in {'subscribe': 'POST /orders'}")
         self.memory = memory
         self.root = root_at(root)
         is_address = self.root.startswith(("http://", "https://"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from shelflife.contract.envelopes import META_KEY
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
@@ -57,6 +58,11 @@ def install(
     By default the fixes are told without a call of tools with nothing before them: plain functions of this server that whoever asks
     could call now, without `auth`, dependency or decorator, and no middleware or extension of your own.
     """
+    takes(
+        "install of integrations.fastmcp takes a FastMCP and a Provider",
+        (server, FastMCP),
+        (provider, Provider),
+    )
     extension = _ContractExtension(server, provider, checked, operations, fixes)
     server.add_extension(extension)
     leave_refusals_out_of("fastmcp.server.server")
@@ -110,12 +116,11 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 
     async def all_tools(self, named: Collection[str]) -> list[Listed]:
         # not as it lists them itself: who asks first may not see all
-        beneath = super(FastMCP, self.server)
+        beneath: Any = super(FastMCP, self.server)
         tools = [*await beneath.list_tools()]
-        for name in {*named} - {one.name for one in tools}:  # a search may stand for the list
-            if (hidden := await beneath.get_tool(name)) is not None:
-                tools.append(hidden)
-        return [self._as_listed(tool) for tool in tools]
+        # a search may stand for the list
+        hidden = [await beneath.get_tool(name) for name in {*named} - {one.name for one in tools}]
+        return [self._as_listed(tool) for tool in (*tools, *filter(None, hidden))]
 
     async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         with bind_request_context(context):

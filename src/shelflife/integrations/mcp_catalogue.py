@@ -63,6 +63,10 @@ class Catalogue:
         for names in (checked, fixes or ()):
             if isinstance(names, str):
                 raise UsageError(f"{shown(names)} is one text; give a list of tools")
+        if not isinstance(operations, Mapping | None):
+            raise UsageError(
+                "operations says which operation a tool is, as in {'create_order': 'POST /orders'}"
+            )
         self._provider, self._server, self._check = provider, server, check
         self._checked = frozenset(checked)
         self._named = {tool: Operation.from_name(name).name for tool, name in (operations or {}).items()}

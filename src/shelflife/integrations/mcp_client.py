@@ -75,6 +75,8 @@ def memory_client(
     - `conditional`: a call with remembered values asks the server not to carry it out if something that they rest on has moved. It is then
       amended anew and made again, before anybody sees anything.
     """
+    if not callable(getattr(client, "call_tool", None)):
+        raise TypeError("memory_client takes a client of MCP, which has a call_tool")
     return cast("Client", _MemoryClient(client, memory, root=root, guard=guard, conditional=conditional))
 
 

@@ -14,6 +14,7 @@ from shelflife.client.arguments import Validated, only_checked
 from shelflife.client.tooling import Takes, Tools
 from shelflife.contract import same_json
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 
 with needing("openai-agents"):
     from agents import FunctionTool
@@ -26,9 +27,10 @@ __all__ = ["memory_tool"]
 
 def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
     """The same tool, run with what is remembered for its arguments. What it raises is learned from, and then told as the tool would tell it."""
+    takes("memory_tool takes a FunctionTool, and Tools", (tool, FunctionTool), (tools, Tools))
     raising = copy.copy(tool)  # so that its error is seen before it is put into words
     set_function_tool_failure_error_function(raising, None)
-    takes = Takes.from_schema(tool.params_json_schema, _validated_by(tool))
+    taken = Takes.from_schema(tool.params_json_schema, _validated_by(tool))
     behind: FunctionTool
 
     async def invoke(context: ToolContext[Any], given: str) -> Any:
@@ -42,7 +44,7 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
         def run(now: dict[str, Any], _: object) -> Any:
             return raising.on_invoke_tool(context, given if same_json(now, arguments) else _written(now))
 
-        return await tools.call_async(tool.name, arguments, run, takes._replace(judged_by=_judged_by(behind)))
+        return await tools.call_async(tool.name, arguments, run, taken._replace(judged_by=_judged_by(behind)))
 
     behind = replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
     return behind

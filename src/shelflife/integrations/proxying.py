@@ -8,6 +8,7 @@ What is no JSON object or form, and what is too large, goes through as it is. So
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -83,6 +84,10 @@ def proxy_app(
     if enforce and as_caller is None:
         raise UsageError(
             "to enforce policies, say by which request the API tells whom it lets pass: as_caller='GET /me'"
+        )
+    if not 0 < timeout_s < math.inf:
+        raise UsageError(
+            f"timeout_s is how many seconds the API may be silent, more than none, not {timeout_s!r}"
         )
     proxy = _Proxy(provider, Upstream(upstream, timeout_s), as_caller, enforce=enforce)
     remedy = _NO_CALLER if as_caller is None else _NO_POLICY

@@ -10,12 +10,13 @@ from typing import Any
 
 from shelflife.client.tooling import Takes, Tools
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 
 with needing("pydantic-ai"):
     from pydantic_ai import RunContext
     from pydantic_ai.capabilities import AbstractCapability, Hooks
     from pydantic_ai.tools import AgentDepsT
-    from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 __all__ = ["MemoryToolset"]
 
@@ -28,6 +29,11 @@ class MemoryToolset(WrapperToolset[AgentDepsT]):
     """Runs the tools of another toolset with what is remembered for their arguments, and learns from what they return or raise."""
 
     tools: Tools
+
+    def __post_init__(self) -> None:
+        """Both are of their kinds."""
+        given = (self.wrapped, AbstractToolset), (self.tools, Tools)
+        takes("a MemoryToolset takes a toolset, and Tools", *given)
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
@@ -45,8 +51,8 @@ class MemoryToolset(WrapperToolset[AgentDepsT]):
                 raise TypeError("an async args_validator cannot be waited for here")
             return {name: now[name] for name in names if name in now}
 
-        takes = Takes.from_schema(tool.tool_def.parameters_json_schema, validated, _judged_by(ctx))
-        return await self.tools.call_async(name, tool_args, run, takes)
+        taken = Takes.from_schema(tool.tool_def.parameters_json_schema, validated, _judged_by(ctx))
+        return await self.tools.call_async(name, tool_args, run, taken)
 
 
 def _judged_by(ctx: RunContext[Any]) -> str:
