@@ -11,6 +11,7 @@ from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server import create_proxy
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.logging import LoggingMiddleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 from fastmcp.tools.tool_transform import forward
@@ -271,6 +272,13 @@ def fast_middleware(door, subscribe):
     yield server
     yield
     server.add_middleware(Login(door))
+
+
+def fast_middleware_with_another_method(door, subscribe):
+    server, logging = fast_shop(subscribe), LoggingMiddleware()
+    logging.on_call_tool = Login(door).on_call_tool
+    yield server
+    server.add_middleware(logging)
 
 
 def fast_middleware_beneath(door, subscribe):

@@ -7,6 +7,7 @@ import mcp
 import pytest
 from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from mcp.server.mcpserver import Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 from shelflife.client import Memory
 from shelflife.contract.envelopes import META_KEY, Envelope
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.server import Rejected, fix
 from tests.agents.mcp_shops import KINDS, MODES, WANTED, Learning, Shop, agent_of, called
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
@@ -43,6 +45,40 @@ def test_a_tool_may_call_another_with_what_is_no_json(kind):
     result = called(Shop(kind, extend=extend), {}, tool="outer")
     assert not result.is_error, result
     assert "took growth" in result.content[0].text
+
+
+class Retrying(Middleware):
+    """Something before the tools of a server that calls them again, after they have failed."""
+
+    async def on_call_tool(self, context, call_next):
+        try:
+            return await call_next(context)
+        except FastToolError:
+            return await call_next(context)
+
+
+def test_a_call_that_the_server_tries_again_is_not_made_again_by_the_client():
+    shop = Shop("fastmcp", extend=lambda shop: shop.server.add_middleware(Retrying()))
+    done = []
+
+    @shop.server.tool
+    def order(plan: str, promo: str | None = None) -> str:
+        """Make an order, which is done when the connection breaks. Then the code changes."""
+        shop.provider.check({"plan": plan, "promo": promo})
+        done.append(promo)
+        if len(done) == 2:
+            shop.rotate()
+            raise ConnectionError("the line is dead")
+        return "ordered"
+
+    async def play():
+        async with agent_of(shop) as agent:
+            results = [await agent.client.call_tool("order", WANTED) for _ in range(5)]
+            return [result.is_error for result in results], results[2].content[0].text
+
+    are_errors, text = asyncio.run(play())
+    assert (are_errors, done) == ([True, False, True, True, False], ["SUMMER", "SUMMER", "WINTER"])
+    assert text.endswith("whether a part of it was done, or all, is not known.")
 
 
 class Agreed(BaseModel):
@@ -182,3 +218,72 @@ def test_what_stands_before_the_tools_of_fastmcp_sees_their_errors_and_may_call_
     result = called(shop, RIGHT, AT, "pay")
     assert seen == ["card declined"]
     assert (result.is_error, Envelope.from_meta(result.meta).status) == (True, 400)
+
+
+class Renamed(Middleware):
+    """An old name of a tool goes on working: past all middleware, as FastMCP has it for calls that middleware makes."""
+
+    async def on_call_tool(self, context, call_next):
+        if context.message.name != "sign_up":
+            return await call_next(context)
+        server = context.fastmcp_context.fastmcp
+        return await server.call_tool("subscribe", context.message.arguments, run_middleware=False)
+
+
+async def by_an_old_name(shop, arguments):
+    async with shop.client() as client:
+        return (await client.call_tool("sign_up", arguments)).is_error
+
+
+async def past_all_middleware(shop, arguments):
+    try:
+        return (await shop.server.call_tool("subscribe", arguments, run_middleware=False)).is_error
+    except FastToolError:
+        return True
+
+
+async def as_it_was_found(shop, arguments):
+    try:
+        return (await (await shop.server.get_tool("subscribe")).run(arguments)).is_error
+    except Rejected:
+        return True
+
+
+@pytest.mark.parametrize("run", [by_an_old_name, past_all_middleware, as_it_was_found])
+def test_a_checked_tool_is_never_run_unchecked_however_it_is_called(run):
+    shop = Shop("fastmcp", checked=["subscribe"], extend=lambda shop: shop.server.add_middleware(Renamed()))
+
+    @shop.provider.policy(operation="CALL /subscribe")
+    def no_silver(request, tables):
+        """There is no silver plan any more."""
+        return fix("GOLD", plan="gold") if request.get("plan") == "silver" else None
+
+    async def play():
+        return [await run(shop, arguments) for arguments in (WANTED, RIGHT, {"plan": "silver"})]
+
+    assert asyncio.run(play()) == [True, False, True]
+    assert shop.calls == ["SUMMER"]
+
+
+class Keeping(Middleware):
+    """A cache that keeps errors too."""
+
+    def __init__(self):
+        self.kept = None
+
+    async def on_call_tool(self, context, call_next):
+        self.kept = self.kept or await call_next(context)
+        return self.kept
+
+
+@pytest.mark.parametrize(
+    ("cache", "arguments"), [(ResponseCachingMiddleware, RIGHT), (Keeping, RIGHT), (Keeping, WANTED)]
+)
+def test_a_result_from_a_cache_carries_nothing_that_was_told_to_another_client(cache, arguments):
+    shop = Shop("fastmcp", checked=["subscribe"], extend=lambda shop: shop.server.add_middleware(cache()))
+    first, second = (called(shop, arguments, AT) for _ in range(2))
+    assert len(shop.calls) == (arguments is RIGHT)
+    assert (META_KEY in first.meta, META_KEY in (second.meta or {})) == (True, False)
+    text = second.content[0].text
+    assert first.content[0].text.startswith(text)
+    assert "shelflife" not in text

@@ -322,7 +322,8 @@ def test_a_text_in_a_success_is_never_taken_for_the_contract():
 
 
 @pytest.mark.spec("16.8")
-def test_once_metadata_gets_through_an_error_that_somebody_else_has_written_teaches_nothing():
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_once_metadata_gets_through_an_error_that_somebody_else_has_written_teaches_nothing(sessions):
     suggestion = {
         "type": "T",
         "parameters": {"promo": "EVIL"},
@@ -342,10 +343,15 @@ def test_once_metadata_gets_through_an_error_that_somebody_else_has_written_teac
     strange = Strange(lambda params: next(answers))
 
     async def play():
-        async with agent_of(strange) as agent:
-            return [await agent.attempt(**WANTED) for _ in range(3)]
+        learning, told = Learning(), []
+        memory = Memory(on_event=learning)
+        for _ in range(sessions):
+            async with agent_of(strange, memory=memory) as agent:
+                told += [await agent.attempt(**WANTED) for _ in range(3 // sessions)]
+        return told, learning.events
 
-    assert asyncio.run(play())[1] == (True, "quoting a page")
+    told, events = asyncio.run(play())
+    assert (told[1], events) == ((True, "quoting a page"), [])
     assert strange.seen[-1][0] == WANTED
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import fastmcp
 import pytest
+from fastmcp.server.transforms.search import BM25SearchTransform
 from fastmcp.tools import Tool
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
@@ -253,3 +254,26 @@ def test_a_subscriber_that_does_not_read_keeps_nobody_from_hearing_and_is_told_w
     assert 1 <= before <= 3
     assert before < after
     assert set(told) == {"notifications/resources/updated"}
+
+
+def test_a_checked_tool_may_be_one_that_is_found_by_a_search_and_is_in_no_list():
+    shop = Shop("fastmcp", checked=["subscribe"], extend=with_a_search)
+
+    async def play():
+        async with shop.client() as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            by_search = {"name": "subscribe", "arguments": WANTED}
+            refused = (
+                await client.call_tool("call_tool", by_search),
+                await client.call_tool("subscribe", WANTED),
+            )
+            made = await client.call_tool("subscribe", {**WANTED, "promo": "SUMMER"})
+            return names, [one.is_error for one in (*refused, made)]
+
+    names, are_errors = asyncio.run(play())
+    assert "subscribe" not in names
+    assert (are_errors, shop.calls) == ([True, True, False], ["SUMMER"])
+
+
+def with_a_search(shop):
+    shop.server.add_transform(BM25SearchTransform())

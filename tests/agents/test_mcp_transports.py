@@ -9,6 +9,7 @@ import pytest
 from fastmcp.client.transports import StdioTransport
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from shelflife.apis.acme import acme_provider
 from shelflife.client import Memory
@@ -20,6 +21,9 @@ from tests.acme_world import GOVERNED, rotate
 from tests.agents.mcp_shops import KINDS, MODES, ROOT, WANTED, Agent, Learning, Shop, shop_provider
 from tests.calling import ADMIN, TOKEN
 from tests.cli.commands import SHELFLIFE, Serving, environment, run_here
+from tests.lazily import Lazily
+
+mcp_of_agents = Lazily("agents.mcp")
 
 
 class Acme(Agent):
@@ -153,3 +157,71 @@ def test_what_cannot_be_served_as_an_mcp_server_is_said_in_a_sentence(
     outcome = run_here("serve", *arguments)
     assert (outcome.returncode, outcome.stderr.count("\n")) == (1, 1)
     assert sentence in outcome.stderr
+
+
+class Losing:
+    """A server over HTTP, of which the answer to a call gets lost, after that was carried out. Until it is made again the code changes."""
+
+    def __init__(self, shop):
+        self.shop, self.is_losing = shop, False
+        self._app = shop.server.streamable_http_app()
+
+    async def __call__(self, scope, receive, send):
+        made_before = len(self.shop.calls)
+
+        async def sent(message):
+            if message["type"] == "http.response.start" and self.is_losing:
+                message = {**message, "status": 503}
+                if len(self.shop.calls) > made_before:
+                    self.is_losing = False
+                    self.shop.rotate()
+            await send(message)
+
+        await self._app(scope, receive, sent if scope["type"] == "http" else send)
+
+
+def openai_agents(url):
+    options = {"max_retry_attempts": 2, "retry_backoff_seconds_base": 0.01}
+    return mcp_of_agents.MCPServerStreamableHttp(params={"url": url}, **options)
+
+
+@pytest.mark.parametrize("approval", ["always", {"subscribe": "always"}, {"other": "always"}, "never"])
+def test_nothing_is_written_past_whoever_approves_a_call_of_the_openai_agents_sdk(approval):
+    shop = Shop()
+
+    async def play(address):
+        params = {"url": f"{address}/mcp"}
+        theirs = mcp_of_agents.MCPServerStreamableHttp(params=params, require_approval=approval)
+        async with memory_client(theirs, Memory(), root=ROOT) as client:
+            return [(await client.call_tool("subscribe", WANTED)).is_error for _ in range(2)]
+
+    with serving(shop.server.streamable_http_app()) as address:
+        is_written = approval in ("never", {"other": "always"})
+        assert asyncio.run(play(address)) == [True, not is_written]
+
+
+class CallingAgain(mcp.Client):
+    """A client of your own, which calls a tool again."""
+
+    async def call_tool(self, name, arguments=None, *, meta=None):
+        try:
+            return await super().call_tool(name, arguments, meta=meta)
+        except MCPError:
+            return await super().call_tool(name, arguments, meta=meta)
+
+
+@pytest.mark.parametrize("client_of", [openai_agents, CallingAgain])
+def test_a_call_that_its_client_makes_again_is_not_made_once_more(client_of):
+    losing = Losing(shop := Shop(checked=["subscribe"]))
+
+    async def play(address):
+        async with memory_client(client_of(f"{address}/mcp"), Memory(), root=ROOT) as client:
+            assert (await client.call_tool("subscribe", WANTED)).is_error
+            losing.is_losing = True
+            assert (await client.call_tool("subscribe", WANTED)).is_error
+            assert shop.calls == ["SUMMER"]
+            assert not (await client.call_tool("subscribe", WANTED)).is_error
+
+    with serving(losing) as address:
+        asyncio.run(play(address))
+    assert shop.calls == ["SUMMER", "WINTER"]

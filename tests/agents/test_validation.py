@@ -18,6 +18,7 @@ langchain_calls = Lazily("langchain.agents.middleware.types")
 langchain_messages = Lazily("langchain_core.messages")
 langchain_tools = Lazily("langchain_core.tools")
 pydantic_ai = Lazily("pydantic_ai")
+pydantic_capabilities = Lazily("pydantic_ai.capabilities")
 pydantic_ai_messages = Lazily("pydantic_ai.messages")
 pydantic_ai_function = Lazily("pydantic_ai.models.function")
 for_claude_agent_sdk = Lazily("shelflife.integrations.claude_agent_sdk")
@@ -61,7 +62,11 @@ def called_by_langchain(tools, tool, arguments):
     return for_langchain.MemoryMiddleware(tools).wrap_tool_call(request, handler)
 
 
-def by_pydantic_ai(shop, **arguments):
+def by_pydantic_ai(shop, of=None, capabilities=(), **arguments):
+    asyncio.run(pydantic_agent(shop, arguments, of, capabilities=capabilities).run("go"))
+
+
+def pydantic_agent(shop, arguments, of=None, **options):
     def model(messages, info):
         is_first = len(messages) == 1
         return pydantic_ai_messages.ModelResponse(
@@ -72,12 +77,13 @@ def by_pydantic_ai(shop, **arguments):
             ]
         )
 
-    toolset = for_pydantic_ai.MemoryToolset(pydantic_ai.FunctionToolset([shop.subscribe]), shop.tools)
-    asyncio.run(pydantic_ai.Agent(pydantic_ai_function.FunctionModel(model), toolsets=[toolset]).run("go"))
+    toolset = for_pydantic_ai.MemoryToolset(pydantic_ai.FunctionToolset([of or shop.subscribe]), shop.tools)
+    return pydantic_ai.Agent(pydantic_ai_function.FunctionModel(model), toolsets=[toolset], **options)
 
 
-def by_openai_agents(shop, **arguments):
-    tool = for_openai_agents.memory_tool(agents.function_tool(shop.subscribe, strict_mode=False), shop.tools)
+def by_openai_agents(shop, options=(), **arguments):
+    function = agents.function_tool(shop.subscribe, strict_mode=False, **dict(options))
+    tool = for_openai_agents.memory_tool(function, shop.tools)
     given = json.dumps(arguments)
     context = tool_context.ToolContext(None, tool_name="subscribe", tool_call_id="1", tool_arguments=given)
     asyncio.run(tool.on_invoke_tool(context, given))
@@ -128,3 +134,103 @@ def test_a_hook_of_the_claude_agent_sdk_leaves_input_alone_that_is_none(data):
     [before] = for_claude_agent_sdk.memory_hooks(Tools(Memory(), ROOT), "billing")["PreToolUse"][0].hooks
     told = {"tool_name": "mcp__billing__x", "tool_use_id": "1", **data}
     assert asyncio.run(before(told, "1", {"signal": None})) == {}
+
+
+def no_c(context, plan, code=None, day=None):
+    """What a company allows."""
+    if code == "C":
+        raise pydantic_ai.ModelRetry("we do not use this code")
+
+
+async def no_c_later(context, plan, code=None, day=None):
+    no_c(context, plan, code, day)
+
+
+@pytest.mark.parametrize(("check", "used"), [(no_c, "B"), (no_c, "C"), (no_c_later, "B"), (no_c_later, "C")])
+def test_a_fix_passes_the_validator_that_a_tool_of_pydantic_ai_has_of_its_own(check, used):
+    shop = Shop({"code": used})
+
+    def subscribe(plan: str, code: str | None = None) -> str:
+        """Make a subscription."""
+        return shop.subscribe(plan, code)
+
+    for _ in range(2):
+        by_pydantic_ai(shop, plan="growth", of=pydantic_ai.Tool(subscribe, args_validator=check))
+    is_written = used == "B" and check is no_c  # nobody can wait for an async one there
+    assert shop.seen == [(None, None), ("B" if is_written else None, None)]
+    assert len(shop.refused) == (not is_written)
+
+
+def hook(name):
+    made = pydantic_capabilities.Hooks()
+
+    async def see(ctx, request=None, *, args=None, **others):
+        return request if args is None else args
+
+    getattr(made.on, name)(see)
+    return made
+
+
+def own_capability(name):
+    async def see(self, ctx, *, args, **others):
+        return args
+
+    return type("Own", (pydantic_capabilities.AbstractCapability,), {name: see})()
+
+
+@pytest.mark.parametrize(
+    ("capability", "name", "is_written"),
+    [
+        (hook, "after_tool_validate", False),
+        (own_capability, "before_tool_execute", False),
+        (hook, "before_model_request", True),
+    ],
+)
+def test_nothing_is_written_past_a_hook_of_pydantic_ai_that_was_shown_the_arguments(
+    capability, name, is_written, caplog
+):
+    shop = Shop({"code": "B"})
+    for _ in range(3):
+        by_pydantic_ai(shop, plan="growth", capabilities=[capability(name)])
+    assert shop.seen == [(None, None), *[("B" if is_written else None, None)] * 2]
+    assert caplog.text.count(f"they are judged before, by the hook {name}") == (not is_written)
+
+
+def test_what_a_human_has_approved_in_pydantic_ai_is_run_as_it_was_shown():
+    shop = Shop({"code": "B"})
+    by_pydantic_ai(shop, plan="growth")
+    deferred = pydantic_ai.DeferredToolRequests
+    agent = pydantic_agent(
+        shop,
+        {"plan": "growth"},
+        of=pydantic_ai.Tool(shop.subscribe, requires_approval=True),
+        output_type=[str, deferred],
+    )
+    paused = asyncio.run(agent.run("go"))
+    [call] = paused.output.approvals
+    approved = pydantic_ai.DeferredToolResults(approvals={call.tool_call_id: True})
+    asyncio.run(agent.run(message_history=paused.all_messages(), deferred_tool_results=approved))
+    assert (call.args, shop.seen) == ({"plan": "growth"}, [(None, None)] * 2)
+
+
+def guardrail():
+    def allow(data):
+        return agents.ToolGuardrailFunctionOutput.allow()
+
+    return agents.tool_input_guardrail(allow)
+
+
+@pytest.mark.parametrize(
+    ("option", "by"),
+    [
+        (lambda: {"needs_approval": True}, "whoever approves the call"),
+        (lambda: {"tool_input_guardrails": [guardrail()]}, "a guardrail of the tool"),
+    ],
+)
+def test_nothing_is_written_past_whoever_judges_a_call_of_the_openai_agents_sdk(option, by, caplog):
+    shop = Shop({"code": "B"})
+    for _ in range(2):
+        by_openai_agents(shop, plan="growth", options=option())
+    assert shop.seen == [(None, None)] * 2
+    assert "nothing is written into the arguments of the tool 'subscribe'" in caplog.text
+    assert by in shop.refused[0].why

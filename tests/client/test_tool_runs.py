@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -120,6 +121,36 @@ def test_a_tool_on_requests_is_run_again_too(server):
     server.rotate()
     assert tool(**GOVERNED)["subscription"]["promo_code"] == NEW_CODE
     assert server.statuses == [422, 412, 201]
+
+
+def later(subscribe):
+    def generator(**wanted):
+        yield subscribe(**wanted)
+
+    return lambda **wanted: generator(**wanted)
+
+
+def in_another_thread(subscribe):
+    def submitted(**wanted):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(subscribe, **wanted).result()
+
+    return submitted
+
+
+@pytest.mark.parametrize(
+    ("how", "is_told"), [(later, True), (in_another_thread, True), (lambda subscribe: subscribe, False)]
+)
+def test_a_conditional_tool_that_sends_no_precondition_is_told_of_once(server, how, is_told, caplog):
+    memory = Memory()
+    conditional = memory.tool(server.address, operation=OPERATION, conditional=True)
+    with pytest.raises(httpx2.HTTPStatusError):
+        conditional(server.subscribe)(**GOVERNED)
+    tool = conditional(how(server.subscribe))
+    for _ in range(2):
+        made = tool(**GOVERNED)
+        assert (next(made) if how is later else made)["subscription"]["promo_code"]
+    assert caplog.text.count("was not seen to send contract_headers()") == is_told
 
 
 def test_a_verdict_that_came_without_its_request_does_not_run_a_tool_again(server):

@@ -268,6 +268,16 @@ def test_of_a_query_only_a_digest_is_kept(talk, library):
         (b'{"a": 1}', {"Content-Digest": "sha-256=:x:"}, "vouches"),
         (b'{"a": 1}', {"X-Hub-Signature-256": "x"}, "vouches"),
         (b'{"a": 1}', {"Authorization": "AWS4-HMAC-SHA256 Credential=x, Signature=y"}, "vouches"),
+        *(
+            (b'{"a": 1}', {name: "x"}, "vouches")
+            for name in ("X-HMAC", "X-Body-Hash", "X-Amz-Checksum-Crc32")
+        ),
+        *((b'{"a": 1}', {name: "x"}, "vouches") for name in ("X-JWS", "X-Payload-Sha256", "X-Mac", "Sign")),
+        (b'{"a": 1}', {"Authorization": "HMAC ada:x"}, "vouches"),
+        (b'{"a": 1}', {"Authorization": "EG1-HMAC-SHA256 x"}, "vouches"),
+        (b'{"a": 1}', {"Authorization": 'Hawk id="ada", hash="x", mac="y"'}, "vouches"),
+        (b'{"a": 1}', {"Authorization": 'Digest username="ada", qop=auth-int, response="x"'}, "vouches"),
+        (b'{"a": 1}', {"Authorization": "Bearer eyJhbGciOiJIUzI1NiJ9.e30.mac-x", "X-Design": "hash"}, None),
         (b'{"a": 0.1, "b": 1e2, "c": 123456789012345678901234567890}', {"Authorization": "Digest x"}, None),
     ],
 )

@@ -38,19 +38,25 @@ class Takes(msgspec.Struct, frozen=True):
     validated: Validated | None = None
     """What is done to the arguments that a model gives; None where that is nothing, or not known."""
 
+    judged_by: str = ""
+    """Who has judged the arguments as the model gave them, such as a human. Nothing is written into them then."""
+
     @classmethod
-    def from_schema(cls, schema: Mapping[str, Any] | None, validated: Validated | None = None) -> Self:
+    def from_schema(
+        cls, schema: Mapping[str, Any] | None, validated: Validated | None = None, judged_by: str = ""
+    ) -> Self:
         """As the JSON Schema of its arguments says, which is what a model is shown."""
         properties = (schema or {}).get("properties")
         if not isinstance(properties, Mapping):
-            return cls(validated=validated)
+            return cls(validated=validated, judged_by=judged_by)
         is_open = bool((schema or {}).get("additionalProperties"))
         defaults = {
             name: of["default"]
             for name, of in properties.items()
             if isinstance(of, Mapping) and "default" in of
         }
-        return cls(None if is_open else frozenset(properties), defaults, validated=validated)
+        names = None if is_open else frozenset(properties)
+        return cls(names, defaults, validated=validated, judged_by=judged_by)
 
     def filled(self, arguments: Fields) -> dict[str, Any]:
         """Arguments with the defaults of those that are not given."""
@@ -61,7 +67,8 @@ class Takes(msgspec.Struct, frozen=True):
 
 
 class GuardOfTool(msgspec.Struct, frozen=True):
-    """Allows nothing that a tool does not take: it would fail, where without a memory it would not."""
+    """Allows nothing that a tool does not take: it would fail, where without a memory it would not. Nor anything past whoever judges its
+    arguments."""
 
     guard: Guard
     takes: Takes
@@ -72,6 +79,8 @@ class GuardOfTool(msgspec.Struct, frozen=True):
     """The same with its defaults."""
 
     def refusal(self, entry: Entry) -> str | None:
+        if self.takes.judged_by:
+            return f"the arguments were judged as they are, by {self.takes.judged_by}"
         names, never = self.takes.names, self.takes.never
         strangers = entry.parameters.keys() & never if names is None else entry.parameters.keys() - names
         if strangers:

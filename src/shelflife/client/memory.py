@@ -120,6 +120,8 @@ class Memory:
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
         self.heard_from: dict[Root, str] = {}
         """By roots that are names: the origin from which a contract was first heard of in this process."""
+        self.heard_in_metadata: set[Root] = set()
+        """The roots of which metadata has come through in this process: what a text says is not theirs."""
 
     @classmethod
     def at(

@@ -10,7 +10,7 @@ from shelflife.client.outcomes import Outcome
 from shelflife.client.sending import Call, Send
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 
-__all__ = ["Running", "contract_headers"]
+__all__ = ["Counted", "Running", "contract_headers"]
 
 _headers: ContextVar[Mapping[str, str]] = ContextVar("the headers of the tool that is running")
 
@@ -20,14 +20,28 @@ def contract_headers() -> dict[str, str]:
     return dict(_headers.get({}))
 
 
-class _Counted(str):
-    """The value of a header that counts the requests it goes out with: each has to turn it into bytes."""
+class Counted(str):
+    """The value of a header that counts how often it is written to a connection. Whoever copies it leaves the count behind, at 0.
 
-    request_count = 0
+    The standard library, on which requests stands, encodes a header whenever it writes it, and as nobody else does. httpx2 and httpx
+    encode one when a client or a request is made; what writes it then makes plain bytes of that.
+    """
+
+    sent_count = 0
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        self.request_count += 1
-        return super().encode(encoding, errors)
+        encoded = _Encoded(super().encode(encoding, errors))
+        encoded.of = self
+        self.sent_count += encoding == "latin-1"
+        return encoded
+
+
+class _Encoded(bytes):
+    of: Counted
+
+    def __bytes__(self) -> bytes:
+        self.of.sent_count += 1
+        return self[:]
 
 
 class Running:
@@ -43,14 +57,14 @@ class Running:
         self.call = call
         self._given, self._heard = given, heard
         self._is_carrying = False
-        self._precondition = _Counted()
+        self._precondition = Counted()
         self._error: Exception | None = None
         self._last = Outcome(None, None)
 
     def begin(self, send: Send) -> dict[str, Any]:
         """It is to be run with these remembered values. Gives all that it is given."""
         self._is_carrying, self._error = bool(send.carried), None
-        self._precondition = _Counted(send.headers.get(PRECONDITION_HEADER, ""))
+        self._precondition = Counted(send.headers.get(PRECONDITION_HEADER, ""))
         return self._given(send)
 
     @contextmanager
@@ -83,10 +97,19 @@ class Running:
         """Whether it has failed with remembered values, and nothing that can be read says what is wrong: it may be these."""
         return self._is_carrying and self._last.is_unexplained
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it has ended well with remembered values, and nobody has seen that its precondition was sent."""
+        is_done = self._error is None and not self._last.is_error
+        return bool(self._precondition) and is_done and not self._precondition.sent_count
+
     def is_undone(self) -> bool:
-        """Whether it is known that nothing was done: one request had the precondition, and that is the very one that was refused."""
+        """Whether it is known that nothing was done: the precondition was sent once, and with the very request that was refused.
+
+        A client may send a request again whose answer got lost. That the last of them was refused says nothing of the first.
+        """
         source, is_only = self._last.source, self._last.is_only
         is_the_one = (
             source is not None and source.origin is not None and source.precondition == self._precondition
         )
-        return is_only or (is_the_one and self._precondition.request_count == 1)
+        return is_only or (is_the_one and self._precondition.sent_count == 1)

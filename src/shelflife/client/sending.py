@@ -74,7 +74,8 @@ class Call(NamedTuple):
     conditional: bool = False
     """Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again.
 
-    For values that were shown it is `Held.position` that asks for this.
+    For values that were shown it is `Held.position` that asks for this. Whatever sends the request has to send it once, or to say in
+    `is_undone` that it has not.
     """
 
     compact: bool = True
@@ -93,7 +94,8 @@ class Call(NamedTuple):
     """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
 
     is_undone: Callable[[], bool] | None = None
-    """Asked before a request that was refused as stale is sent again, where more than that is done then: whether nothing was done yet."""
+    """Asked before a request that was refused as stale is sent again: whether it is known that nothing was done. Only the last time that
+    it was sent was refused; something beneath may have sent it before, and lost the answer."""
 
 
 class Send(NamedTuple):

@@ -37,6 +37,11 @@ _UNEXPLAINED = (
     "a tool has failed with remembered values in its arguments, and nothing that can be read says why"
 )
 
+_UNSEEN = (
+    "the conditional tool of %s was not seen to send contract_headers() with remembered values in its arguments, so"
+    " these may have been stale: it has to send them before it returns, and in the thread or task that it is run in"
+)
+
 _Using = Generator[Send | Question, Reply | None, object]
 """All that is done about one use of a tool."""
 
@@ -104,6 +109,8 @@ class Tools:
             raise TypeError("tools take a Memory, and a Guard or None")
         if isinstance(only, str):
             raise TypeError(f"only takes the names of tools, as in [{only!r}]")
+        if not isinstance(operations, Mapping):
+            raise TypeError("operations says which operation a tool is, as in {'subscribe': 'POST /orders'}")
         self.memory = memory
         self.root = root_at(root)
         is_address = self.root.startswith(("http://", "https://"))
@@ -241,6 +248,9 @@ class Tools:
                 f" JSON cannot carry its argument {shown(which)}",
                 about=name,
             )
+        if takes.judged_by and guard is not None:
+            told = f"nothing is written into the arguments of the tool {shown(name)}, only learned from its outcomes"
+            self._tell_once(f"{told}: they are judged before, by {takes.judged_by}", about=f"judged {name}")
         conditional, compact = (with_headers and one for one in (self._is_conditional, self._is_compact))
         call = Call(self.root, operation, request, guard, conditional, compact)
         given = partial(_given, arguments=arguments, request=request, takes=takes)
@@ -249,6 +259,8 @@ class Tools:
     def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
         reply = yield from sending(self.memory, running.call._replace(is_undone=running.is_undone))
+        if running.is_unseen and self._read is read_outcome:  # else it is for the channel to send it
+            self._tell_once(_UNSEEN % shown(running.call.operation), about=f"unseen {running.call.operation}")
         if running.is_unexplained:
             try:
                 yield from self.memory.doubting(self.root, _UNEXPLAINED)

@@ -114,6 +114,7 @@ class _Outgoing:
         if request.stream is not self._stream:  # never so for a body that is not in memory
             await own.update_body(request.content)
             self._stream = request.stream
+            own.send = _counting(own.send, request.stream)  # type: ignore[method-assign]
         return await self._handler(own)
 
     async def _asked(self, request: messages.Request) -> ClientResponse:
@@ -137,6 +138,16 @@ class _Outgoing:
             )
         finally:
             session.detach()
+
+
+def _counting(send: Callable[..., Any], stream: Any) -> Callable[..., Any]:
+    """The same `send` of a request, which counts how often that is done: another middleware may do it again."""
+
+    async def sent(connection: object) -> ClientResponse:
+        stream.sent_count += 1
+        return await send(connection)  # type: ignore[no-any-return]
+
+    return sent
 
 
 class _Body(messages.AsyncByteStream):

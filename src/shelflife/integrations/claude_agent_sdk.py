@@ -11,6 +11,7 @@ from typing import Any
 from shelflife.client.tooling import Tools, Use
 from shelflife.contract.values import is_carried, same_json
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 
 with needing("claude-agent-sdk"):
     from claude_agent_sdk import HookContext, HookInput, HookJSONOutput, HookMatcher
@@ -28,6 +29,7 @@ def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]
     `server` is what the options call it. The tools have the names that they have there. One with two underscores in its name may be a tool
     of another server, whose name goes on where this one ends. So it is left alone unless it is among `Tools(only=…)`.
     """
+    takes("memory_hooks takes Tools, and the name of an MCP server", (tools, Tools), (server, str))
     prefix = f"mcp__{server}__"
     begun: dict[str, Use] = {}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from shelflife.extras import needing
 from shelflife.integrations.stamping import PROVIDER_KEY
+from shelflife.integrations.taking import takes
 from shelflife.server.endpoints import ContractEndpoints, EndpointCall
 from shelflife.server.feedback import Answer
 from shelflife.server.operations import Operations
@@ -59,6 +60,7 @@ def contract_urls(
     `login` is a decorator for them, such as `login_required`. `fixes` are the operations whose fixes are told to whoever may ask here,
     without making the request.
     """
+    takes("contract_urls takes a Provider", (provider, Provider))
     operations = Operations.named(fixes)
     endpoints = ContractEndpoints(provider, provider.apps.disclosed_fixes(lambda: operations, fixes))
     return [

@@ -8,6 +8,7 @@ from typing import Any
 from shelflife.extras import needing
 from shelflife.integrations.fastapi_schema import endpoints_described, show_contract
 from shelflife.integrations.starlette import AppRoutes, Guards, Handler, guards_of_its_own, is_of_framework
+from shelflife.integrations.taking import takes
 from shelflife.server import Provider, UsageError
 from shelflife.server.models import DICTIONARY, Reader
 
@@ -33,6 +34,11 @@ def install(
     fixes are told without the request being made. By default these are the ones that ask for no more than the
     contract's endpoints do, in an app without middleware but Starlette's own.
     """
+    takes(
+        "install of integrations.fastapi takes a FastAPI app and a Provider",
+        (app, FastAPI),
+        (provider, Provider),
+    )
     remedy = (
         "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
     )

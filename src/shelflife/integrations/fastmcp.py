@@ -7,6 +7,7 @@ from typing import Any
 
 from shelflife.contract.envelopes import META_KEY
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
@@ -57,6 +58,11 @@ def install(
     By default the fixes are told without a call of tools with nothing before them: plain functions of this server that whoever asks
     could call now, without `auth`, dependency or decorator, and no middleware or extension of your own.
     """
+    takes(
+        "install of integrations.fastmcp takes a FastMCP and a Provider",
+        (server, FastMCP),
+        (provider, Provider),
+    )
     extension = _ContractExtension(server, provider, checked, operations, fixes)
     server.add_extension(extension)
     leave_refusals_out_of("fastmcp.server.server")
@@ -78,7 +84,7 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         self._tools = ToolsUnderContract(provider, self, beneath, checked, operations, fixes)
         self._get_plain = server.get_tool
         answer_questions(beneath, provider, self._tools.catalogue)
-        # Where a call finds its tool, when everything else has let it pass.
+        # Where a call finds its tool, when everything else has let it pass; and so does whoever else runs one.
         server.get_tool = self._get
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
@@ -103,14 +109,18 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 
     async def _get(self, name: str, version: VersionSpec | None = None) -> Tool | None:
         tool = await self._get_plain(name, version)
-        if tool is None or not self._tools.is_calling:
-            return tool
+        if tool is None:
+            return None
         function = self._tools.about_to_run(self._as_listed(tool))
         return tool if function is None else tool.model_copy(update={"fn": function})
 
-    async def all_tools(self) -> list[Listed]:
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
         # not as it lists them itself: who asks first may not see all
-        return [self._as_listed(tool) for tool in await super(FastMCP, self.server).list_tools()]
+        beneath: Any = super(FastMCP, self.server)
+        tools = [*await beneath.list_tools()]
+        # a search may stand for the list
+        hidden = [await beneath.get_tool(name) for name in {*named} - {one.name for one in tools}]
+        return [self._as_listed(tool) for tool in (*tools, *filter(None, hidden))]
 
     async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         with bind_request_context(context):
@@ -162,9 +172,16 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         return (
             type(server) is FastMCP
             and self._tools.are_reached_by("mcp", "fastmcp")
-            and all(type(one).__module__ in _LETS_EVERYBODY_IN for one in server.middleware)
+            and all(map(_lets_everybody_in, server.middleware))
             and not any(overrides_calls(one, ServerExtension) for one in others)
         )
+
+
+def _lets_everybody_in(middleware: object) -> bool:
+    """Whether it is known to ask for nothing. One of its methods may have been replaced."""
+    kind = type(middleware)
+    is_as_it_was = not any(callable(getattr(kind, name, None)) for name in vars(middleware))
+    return kind.__module__ in _LETS_EVERYBODY_IN and is_as_it_was
 
 
 def _beside(function: Callable[..., Any], schema: Mapping[str, Any]) -> list[inspect.Parameter]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 from shelflife.integrations.wsgi import EndpointsFirst, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
 from shelflife.server.admin import AdminEndpoints
@@ -41,6 +42,9 @@ def install(
     `login` is a decorator for the contract's endpoints, such as `login_required`. `fixes` are the operations whose fixes are told to
     whoever may ask there, without the request being made.
     """
+    takes(
+        "install of integrations.flask takes a Flask app and a Provider", (app, Flask), (provider, Provider)
+    )
     if "shelflife" in app.extensions:
         raise UsageError("a contract is installed in this app already; an app has one provider")
     app.extensions["shelflife"] = provider

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from shelflife.client.arguments import only_checked
 from shelflife.client.tooling import Run, Takes, Tools
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 
 with needing("langchain"):
     from langchain.agents.middleware import AgentMiddleware
@@ -29,6 +30,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any]):
     """
 
     def __init__(self, tools: Tools) -> None:
+        takes("a MemoryMiddleware takes Tools", (tools, Tools))
         super().__init__()
         self._tools = tools
 

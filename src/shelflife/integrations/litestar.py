@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 from shelflife.integrations.under_contract import (
     Scope,
     UnderContract,
@@ -57,6 +58,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         guards: Sequence[Guard] | None = None,
         fixes: Collection[str] | None = None,
     ) -> None:
+        takes("a ContractPlugin takes a Provider", (provider, Provider))
         self._provider = provider
         self._guards = list(guards or ())
         self._remedy = _REMEDY if guards is None and provider.level else ""

@@ -12,6 +12,7 @@ from shelflife.extras import needing
 from shelflife.integrations.mcp_functions import DECORATED, Listed, look_at
 from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
 from shelflife.integrations.mcp_tools import Called, ToolsUnderContract, overrides_calls, with_meta
+from shelflife.integrations.taking import takes
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
@@ -43,6 +44,11 @@ def install(
     - `fixes` are the tools whose fixes are told without a call. By default these are the ones with nothing before them: no
       middleware and no extension of your own, no resolver and no decorator.
     """
+    takes(
+        "install of integrations.mcp takes an MCPServer and a Provider",
+        (server, MCPServer),
+        (provider, Provider),
+    )
     _Installed(server, provider, checked, operations, fixes)
 
 
@@ -103,7 +109,7 @@ class _Installed:
         )
         return result
 
-    async def all_tools(self) -> list[Listed]:
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
         return [self._as_listed(tool) for tool in self._server._tool_manager.list_tools()]
 
     async def tool_for(self, context: object, name: str, version: str) -> Listed | None:

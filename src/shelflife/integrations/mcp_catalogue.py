@@ -31,8 +31,8 @@ Check = Callable[[Operation, Arguments, Mapping[str, Any]], None]
 class HasTools(Protocol):
     """A server of some framework."""
 
-    async def all_tools(self) -> list[Listed]:
-        """All that it has, whoever may call them."""
+    async def all_tools(self, named: Collection[str]) -> list[Listed]:
+        """All that it has, whoever may call them; also those of these names that it does not list."""
 
     async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         """The one that whoever makes a request could call now, by the context of that; None when there is none."""
@@ -63,6 +63,10 @@ class Catalogue:
         for names in (checked, fixes or ()):
             if isinstance(names, str):
                 raise UsageError(f"{shown(names)} is one text; give a list of tools")
+        if not isinstance(operations, Mapping | None):
+            raise UsageError(
+                "operations says which operation a tool is, as in {'create_order': 'POST /orders'}"
+            )
         self._provider, self._server, self._check = provider, server, check
         self._checked = frozenset(checked)
         self._named = {tool: Operation.from_name(name).name for tool, name in (operations or {}).items()}
@@ -70,6 +74,7 @@ class Catalogue:
         """All tools that were ever seen."""
         self._present: frozenset[_Key] = frozenset()
         """Those that were there at the last look."""
+        self._has_looked = False
         self._askable: ContextVar[Operations] = ContextVar(f"shelflife_askable_{id(self)}")
         """What whoever asks for fixes could call now."""
         provider.apps.attach(self._operations)
@@ -78,7 +83,7 @@ class Catalogue:
 
     async def be_ready(self, tool: str | None = None) -> None:
         """Before anything is answered: know which tools there are, and this one too if it has been added since."""
-        if not self._known or not (tool is None or any(tool == name for name, _ in self._known)):
+        if not self._has_looked or not (tool is None or any(tool == name for name, _ in self._known)):
             await self._look()
 
     def know(self, tool: Listed) -> Known:
@@ -132,9 +137,10 @@ class Catalogue:
         self._askable.set(Operations(operations.values()) if is_there else _NOTHING)
 
     async def _look(self) -> None:
-        tools = await self._server.all_tools()
-        missing = {*self._checked, *self._named} - {one.name for one in tools}
-        if not self._known:  # a tool that is taken away later is nobody's mistake
+        named = {*self._checked, *self._named}
+        tools = await self._server.all_tools(named)
+        missing = named - {one.name for one in tools}
+        if not self._has_looked:  # a tool that is taken away later is nobody's mistake
             if missing:
                 raise UsageError(
                     f"install names the tool {shown(min(missing))}, and the server has no such tool"
@@ -144,9 +150,10 @@ class Catalogue:
         for one in tools:
             self.know(one)
         self._present = frozenset((one.name, one.version) for one in tools)
+        self._has_looked = True
 
     def _operations(self) -> Operations:
-        return Operations(self._operation(key) for key in list(self._known)) if self._known else _UNSEEN
+        return Operations(self._operation(key) for key in list(self._known)) if self._has_looked else _UNSEEN
 
     def _operation(self, key: _Key) -> Operation:
         """That of a tool. One that is gone is known as before, to whom policies name it, and is open to nobody."""

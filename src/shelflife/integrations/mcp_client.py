@@ -21,7 +21,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, reply_in_meta, reply_in_text, reply_of
 from shelflife.client.pauses import Pauses, apart
-from shelflife.client.tooling import Tools
+from shelflife.client.tooling import Takes, Tools
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
@@ -45,6 +45,9 @@ with needing("mcp"):
 __all__ = ["following", "memory_client"]
 
 _log = logging.getLogger("shelflife.memory")
+
+_SEND_ONCE = "mcp.", "fastmcp.", "agents."
+"""The packages whose clients do, unless they are told otherwise."""
 
 _LONGEST_START_S = 5.0
 """So long a block waits for the server's first word: it may not answer at all."""
@@ -72,6 +75,8 @@ def memory_client(
     - `conditional`: a call with remembered values asks the server not to carry it out if something that they rest on has moved. It is then
       amended anew and made again, before anybody sees anything.
     """
+    if not callable(getattr(client, "call_tool", None)):
+        raise TypeError("memory_client takes a client of MCP, which has a call_tool")
     return cast("Client", _MemoryClient(client, memory, root=root, guard=guard, conditional=conditional))
 
 
@@ -107,8 +112,6 @@ class _MemoryClient:
         self, client: Any, memory: Memory, *, root: Root, guard: Guard | None, conditional: bool
     ) -> None:
         self._client = client
-        self._has_metadata = False
-        """Whether metadata has come through from this server."""
         self._tools = Tools(
             memory,
             root,
@@ -164,7 +167,8 @@ class _MemoryClient:
                 now.arguments["meta"] = {**meta, META_KEY: dict(headers)}
             return await call(*now.args, **now.kwargs)
 
-        return await self._tools.call_async(name, arguments or {}, run)
+        takes = Takes(judged_by=_judged_by(self._client, name))
+        return await self._tools.call_async(name, arguments or {}, run, takes)
 
     async def _ask(self, question: Question) -> Reply | None:
         """Ask through the session that the client has. A bare session is its own."""
@@ -188,25 +192,37 @@ class _MemoryClient:
             return Outcome(outcome, None, is_error=not is_pause)  # else a human has to do something first
         is_error = is_error or getattr(outcome, "is_error", False)
         reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
-        self._has_metadata = self._has_metadata or reply is not None
+        in_metadata = self._tools.memory.heard_in_metadata
+        if reply is not None:
+            in_metadata.add(self._tools.root)
         if not is_error:
-            return Outcome(outcome, reply, is_only=True)
+            return Outcome(outcome, reply, is_only=self._sends_once)
         shown = []
         for block in outcome.content:
             text, in_text = reply_in_text(getattr(block, "text", ""))
             if in_text is not None:
                 block = block.model_copy(update={"text": text})
-                reply = reply if self._has_metadata else in_text
+                reply = reply if self._tools.root in in_metadata else in_text
             shown.append(block)
         if shown == outcome.content:
-            return Outcome(outcome, reply, is_error, is_only=True)
+            return Outcome(outcome, reply, is_error, is_only=self._sends_once)
         is_model = hasattr(outcome, "model_copy")
         without = (
             outcome.model_copy(update={"content": shown})
             if is_model
             else dataclasses.replace(outcome, content=shown)
         )
-        return Outcome(without, reply, is_error, is_only=True)
+        return Outcome(without, reply, is_error, is_only=self._sends_once)
+
+    @property
+    def _sends_once(self) -> bool:
+        """Whether the client is one that is known to send a call once. One of the OpenAI Agents SDK can be told to do it again."""
+        client = self._client
+        calls = [getattr(client, name) for name in ("call_tool", "call_tool_mcp") if hasattr(client, name)]
+        are_plain = all(
+            one.__module__.startswith(_SEND_ONCE) and not hasattr(one, "__wrapped__") for one in calls
+        )
+        return are_plain and getattr(client, "max_retry_attempts", 0) == 0
 
     async def follow(self, has_begun: anyio.Event) -> None:
         """Refresh the memory whenever the server says that something has moved, until this is cancelled."""
@@ -251,6 +267,15 @@ class _MemoryClient:
                     with suppress(Exception), anyio.move_on_after(_LONGEST_END_S, shield=True):
                         end = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=CHANGES_URI))
                         await session.send_request(end, EmptyResult)
+
+
+def _judged_by(client: Any, tool: str) -> str:
+    """Who is shown the arguments that the model gave, before the tool is called: a client of the OpenAI Agents SDK can be told to."""
+    if getattr(client, "tool_input_guardrails", None):
+        return "a guardrail of the client"
+    asking: Any = getattr(client, "_needs_approval_policy", False)
+    asks = asking.get(tool) if isinstance(asking, Mapping) else asking
+    return "whoever approves the call (require_approval)" if asks else ""
 
 
 class _Hearing:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from shelflife.contract.envelopes import META_KEY, Envelope, read_headers
+from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, read_headers
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
@@ -23,7 +23,7 @@ from shelflife.server.feedback import JSON
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
-from shelflife.server.policies import PreconditionFailed, Refusal
+from shelflife.server.policies import PreconditionFailed, Refusal, Rejected
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
@@ -44,6 +44,11 @@ __all__ = [
 _CALLS = "tools/call"
 _OF_THE_CONTRACT = "contract-"
 _DONE, _FAILED = 200, 400
+_MAY_BE_DONE = (
+    "Values in this call that were remembered are out of date, so it was not carried out to its end."
+    " The server had begun it before: whether a part of it was done, or all, is not known."
+)
+"""Without a verdict: a client that hears of a failed precondition takes it that nothing was done, and calls again."""
 
 Result = TypeVar("Result")
 
@@ -92,6 +97,23 @@ class _Calling:
         """That of the tool which the server has found for it."""
 
 
+class _Request:
+    """What has become of one request so far. Something that stands before the tools may call them more than once for it."""
+
+    def __init__(self) -> None:
+        self.of_error: dict[str, Any] = {}
+        """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
+        self.may_be_done = False
+        """Whether a tool has run for it, and was not refused."""
+        self.told: list[Mapping[str, Any]] = []
+        """The metadata of all that was answered to it."""
+
+    def answered(self, answered: "Answered[Result]") -> "Answered[Result]":
+        """Note what is told."""
+        self.told.append(answered.meta)
+        return answered
+
+
 class ToolsUnderContract:
     """Runs the tools of one server."""
 
@@ -107,10 +129,7 @@ class ToolsUnderContract:
         """`beneath` is what the server stands on. The rest is as `install` has it."""
         self._provider, self._server, self._beneath = provider, server, beneath
         self._calling: ContextVar[_Calling | None] = ContextVar(f"shelflife_calling_{id(self)}", default=None)
-        self._of_error: ContextVar[dict[str, Any] | None] = ContextVar(
-            f"shelflife_error_{id(self)}", default=None
-        )
-        """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
+        self._request: ContextVar[_Request | None] = ContextVar(f"shelflife_request_{id(self)}", default=None)
         self.catalogue = Catalogue(provider, server, self._check, checked, operations, fixes)
         self._plain = beneath.get_request_handler(_CALLS)
         if self._plain is not None:
@@ -137,7 +156,13 @@ class ToolsUnderContract:
 
     def _check(self, operation: Operation, arguments: Arguments, values: Mapping[str, Any]) -> None:
         """Right before a tool runs."""
-        calling = self._calling.get() or _Calling(operation.endpoint, values)
+        calling = self._calling.get()
+        if (
+            calling is None
+        ):  # it was not called as clients call it, and there is nothing to judge but its arguments
+            if violations := self._provider.violations(arguments.given(values, values), operation.name):
+                raise Rejected(violations, self._provider.state)
+            return
         calling.operation = calling.operation or operation
         is_called = calling.operation.name == operation.name
         given = arguments.given(values, calling.arguments)
@@ -145,27 +170,25 @@ class ToolsUnderContract:
 
     async def _handle(self, context: Any, params: Any) -> Any:
         """Around the server's own handler."""
-        meta: dict[str, Any] = {}
-        before = self._of_error.set(meta)
+        request = _Request()
+        before = self._request.set(request)
         try:
             result: Any = await self._plain.handler(context, params)  # type: ignore[union-attr] # else this is not called
         finally:
-            self._of_error.reset(before)
-        is_bare = getattr(result, "is_error", False) and META_KEY not in (result.meta or {})
-        return with_meta(result, meta) if meta and is_bare else result
-
-    @property
-    def is_calling(self) -> bool:
-        """Whether a call is under way here."""
-        return self._calling.get() is not None
+            self._request.reset(before)
+        before_it: Any = getattr(result, "meta", None) or {}
+        if META_KEY not in before_it:
+            is_error = getattr(result, "is_error", False)
+            return with_meta(result, request.of_error) if request.of_error and is_error else result
+        # Something before the tools may answer by itself, with a result that was told to another client: that says nothing to this one.
+        is_its_own = any(before_it[META_KEY] == told.get(META_KEY) for told in request.told)
+        return result if is_its_own else _without_contract(result)
 
     def about_to_run(self, tool: Listed) -> Callable[..., Any] | None:
-        """A tool was found for a call. Gives what it is to run in place of its function, if it is checked."""
-        calling = self._calling.get()
-        if calling is None:
-            return None
-        known = self.catalogue.know(tool)
-        if calling.operation is None and calling.tool == tool.name:
+        """A tool was found, for a call or by whoever runs it past all that stands before it. Gives what it is to run in place of its
+        function, if it is checked."""
+        calling, known = self._calling.get(), self.catalogue.know(tool)
+        if calling is not None and calling.operation is None and calling.tool == tool.name:
             calling.operation = known.operation
         self.catalogue.be_able_to_check(tool)
         return known.function
@@ -184,8 +207,8 @@ class ToolsUnderContract:
         pin.headers = partial(_headers_of, called)
         with suppress(TypeError, ValueError, RecursionError):  # a tool may call another with any objects
             pin.hear(msgspec.json.encode(called.arguments))
-        if (of_error := self._of_error.get()) is not None:
-            of_error.clear()  # something that stands before the tools may call them again
+        request = self._request.get() or _Request()
+        request.of_error = {}
         tokens = provider.pinned.set(pin), self._calling.set(calling)
         try:
             result = await run()
@@ -193,18 +216,23 @@ class ToolsUnderContract:
             failure = pin.failure_in(beneath_of(error))
             if is_inner:
                 raise
+            if isinstance(failure, PreconditionFailed) and request.may_be_done:
+                return Answered(None, _MAY_BE_DONE)
             if failure is not None:
-                return self._refused(called.name, failure, pin)
-            if pin.has_checked and of_error is not None and self._server.is_meant(error):
-                of_error |= self._stamp(pin, is_error=True)
+                return request.answered(self._refused(called.name, failure, pin))
+            request.may_be_done = True
+            if pin.has_checked and self._server.is_meant(error):
+                request.of_error = self._stamp(pin, is_error=True)
             raise
         finally:
             pin.is_over = True
             provider.pinned.reset(tokens[0])
             self._calling.reset(tokens[1])
+        request.may_be_done = True
         if not self._server.is_finished(result):  # it is called once more, and only then carried out
             return Answered(result)
-        return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
+        meta = self._stamp(pin, is_error=bool(getattr(result, "is_error", False)))
+        return request.answered(Answered(result, meta=meta))
 
     def _refused(self, tool: str, failure: Exception, pin: Pin) -> Answered[Any]:
         answer = answer_to(failure, self._provider, pin, JSON)
@@ -250,6 +278,15 @@ def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
         return result
     others = {name: before[name] for name in before if name != META_KEY}
     return result.model_copy(update={"meta": {**others, **meta} or None})
+
+
+def _without_contract(result: Any) -> Any:
+    """A result without what the contract has said of it, in its metadata and at the end of an error's text."""
+    content = [
+        one.model_copy(update={"text": Trailed.from_text(one.text).text}) if hasattr(one, "text") else one
+        for one in result.content
+    ]
+    return with_meta(result.model_copy(update={"content": content}), {})
 
 
 def overrides_calls(extension: Any, base: Any) -> bool:

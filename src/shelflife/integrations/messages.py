@@ -33,6 +33,9 @@ class AsyncByteStream:
 class ByteStream:
     """The body of a request that is in memory."""
 
+    sent_count = 0
+    """How often it was sent. Whoever sends it counts."""
+
     def __init__(self, content: bytes) -> None:
         self.content = content
 

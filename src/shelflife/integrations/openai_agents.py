@@ -14,6 +14,7 @@ from shelflife.client.arguments import Validated, only_checked
 from shelflife.client.tooling import Takes, Tools
 from shelflife.contract import same_json
 from shelflife.extras import needing
+from shelflife.integrations.taking import takes
 
 with needing("openai-agents"):
     from agents import FunctionTool
@@ -26,9 +27,11 @@ __all__ = ["memory_tool"]
 
 def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
     """The same tool, run with what is remembered for its arguments. What it raises is learned from, and then told as the tool would tell it."""
+    takes("memory_tool takes a FunctionTool, and Tools", (tool, FunctionTool), (tools, Tools))
     raising = copy.copy(tool)  # so that its error is seen before it is put into words
     set_function_tool_failure_error_function(raising, None)
-    takes = Takes.from_schema(tool.params_json_schema, _validated_by(tool))
+    taken = Takes.from_schema(tool.params_json_schema, _validated_by(tool))
+    behind: FunctionTool
 
     async def invoke(context: ToolContext[Any], given: str) -> Any:
         try:
@@ -41,9 +44,17 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
         def run(now: dict[str, Any], _: object) -> Any:
             return raising.on_invoke_tool(context, given if same_json(now, arguments) else _written(now))
 
-        return await tools.call_async(tool.name, arguments, run, takes)
+        return await tools.call_async(tool.name, arguments, run, taken._replace(judged_by=_judged_by(behind)))
 
-    return replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
+    behind = replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
+    return behind
+
+
+def _judged_by(tool: FunctionTool) -> str:
+    """Who is shown the arguments that the model gave, before the tool is invoked."""
+    if tool.tool_input_guardrails:
+        return "a guardrail of the tool"
+    return "whoever approves the call (needs_approval)" if tool.needs_approval else ""
 
 
 def _validated_by(tool: FunctionTool) -> Validated | None:

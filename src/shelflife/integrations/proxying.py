@@ -8,6 +8,7 @@ What is no JSON object or form, and what is too large, goes through as it is. So
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -55,7 +56,9 @@ _ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 _CALLER = re.compile(r"(GET|HEAD|POST) (/[^\s#]*)")
 _NO_CALLER = "the proxy judges them for callers whom it knows: give --as-caller (as_caller= in Python)"
 _NO_POLICY = "the proxy judges those of requests that policies are about, with a body of JSON or a form"
-_JSON = re.compile(rb"(?i)application/json\s*(;|$)")
+_OBJECT = re.compile(rb"[\s\x00\xef\xbb\xbf\xfe\xff]*(\{|$)")
+"""How a JSON object begins, in any encoding, as far as a body has come."""
+
 _FORM = re.compile(rb"(?i)application/x-www-form-urlencoded\s*(;|$)")
 
 
@@ -81,6 +84,10 @@ def proxy_app(
     if enforce and as_caller is None:
         raise UsageError(
             "to enforce policies, say by which request the API tells whom it lets pass: as_caller='GET /me'"
+        )
+    if not 0 < timeout_s < math.inf:
+        raise UsageError(
+            f"timeout_s is how many seconds the API may be silent, more than none, not {timeout_s!r}"
         )
     proxy = _Proxy(provider, Upstream(upstream, timeout_s), as_caller, enforce=enforce)
     remedy = _NO_CALLER if as_caller is None else _NO_POLICY
@@ -195,20 +202,21 @@ class _Proxy:
     async def _begun(self, scope: Scope, receive: Receive, target: bytes, *, is_judged: bool) -> _Call:
         """A request as it goes on. Its body is read where policies are about it, as far as it is short."""
         headers = headers_on(scope)
-        kind = next((value for name, value in headers if name == b"content-type"), b"")
+        kinds = [value for name, value in headers if name == b"content-type"]
+        is_form = bool(kinds) and all(map(_FORM.match, kinds))
         is_packed = any(name == b"content-encoding" and value != b"identity" for name, value in headers)
-        is_read = is_judged and not is_packed and bool(_JSON.match(kind) or _FORM.match(kind))
         # Only this tells whether there is a body: over HTTP/2 no header need.
         head, has_more = await _part(receive)
         fields = None
-        if is_read:
+        if is_judged and not is_packed:
             parts = bytearray(head)
-            while has_more and len(parts) <= _LARGEST_HELD:
+            # An API may take an object for JSON whatever its type says, and whether it has one.
+            while has_more and len(parts) <= _LARGEST_HELD and (is_form or _OBJECT.match(parts)):
                 part, has_more = await _part(receive)
                 parts += part
             head = bytes(parts)
             if not has_more and len(head) <= _LARGEST_HELD:
-                fields = fields_of(head, is_form=_FORM.match(kind) is not None)
+                fields = fields_of(head, is_form=is_form)
         if fields is not None:  # an error that is packed could not be added to
             headers = [one for one in headers if one[0] != b"accept-encoding"] + [
                 (b"accept-encoding", b"identity")

@@ -10,6 +10,8 @@ from typing import Any
 from shelflife.client.channels import HTTP
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
+from shelflife.client.running import Counted
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
 from shelflife.integrations import messages
 from shelflife.integrations.watching import BlockingWatching, Watched, at_once, method_and_target
@@ -116,10 +118,20 @@ class _Outgoing:
                 sent.body = request.content
         if "of" in request.extensions:
             self.sent = sent
-        response = self._adapter.send(sent, **options)
+        response = self._sent(sent, request.stream, options)
         return messages.Response(
             response.status_code, response.headers.items(), _Body(response.raw), response
         )
+
+    def _sent(self, sent: PreparedRequest, stream: Any, options: dict[str, Any]) -> Response:
+        """Counts how often it is sent, if that matters: the adapter may be one that does it again."""
+        counted = Counted(sent.headers.get(PRECONDITION_HEADER, ""))
+        if counted:
+            sent.headers[PRECONDITION_HEADER] = counted
+        response = self._adapter.send(sent, **options)
+        if isinstance(stream, messages.ByteStream):
+            stream.sent_count = counted.sent_count
+        return response
 
 
 class _Body(messages.SyncByteStream):

@@ -10,6 +10,7 @@ from typing import Any
 
 from shelflife.extras import needing
 from shelflife.integrations.asgi import EndpointsFirst
+from shelflife.integrations.taking import takes
 from shelflife.integrations.under_contract import App, Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
 from shelflife.server.admin import AdminEndpoints
@@ -55,6 +56,11 @@ def install(
     made. By default these are plain functions with nothing before them: no decorator, and no middleware of a route, a
     mount or the app but Starlette's own.
     """
+    takes(
+        "install of integrations.starlette takes a Starlette app and a Provider",
+        (app, Starlette),
+        (provider, Provider),
+    )
 
     def add(path: str, methods: Sequence[str], handler: Handler) -> None:
         app.router.add_route(path, login(handler) if login else handler, methods, include_in_schema=False)

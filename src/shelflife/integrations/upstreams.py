@@ -32,6 +32,7 @@ _OTHER_SERVER = re.compile(rb"/\t*[/\\]")
 _GONE = "the API behind this proxy cannot be reached"
 _SLOW = "the API behind this proxy has not answered in time"
 _ODD = "the API behind this proxy has answered with a status that is none of HTTP"
+_NOT_WRITTEN = "the request has a header or a length that cannot be handed on in HTTP"
 _CONNECT_S = 10.0
 
 
@@ -78,6 +79,8 @@ class Upstream:
             response = await self._transport.handle_async_request(request)
         except httpx2.TimeoutException as error:
             raise Broken(504, _SLOW) from error
+        except httpx2.LocalProtocolError as error:
+            raise Broken(400, _NOT_WRITTEN) from error
         except httpx2.TransportError as error:
             _log.warning("%s: %s", _GONE, error)
             raise Broken(502, _GONE) from error
@@ -109,9 +112,9 @@ def headers_on(scope: Mapping[str, Any]) -> Headers:
     forwarded: dict[bytes, list[bytes]] = {b"forwarded": [], b"x-forwarded-for": []}
     for name, value in scope["headers"]:
         if name in forwarded:
-            forwarded[name].append(value)
+            forwarded[name].append(value.strip(b" \t"))
         elif name == b"host":
-            host = value
+            host = value.strip(b" \t")
     address = (client[0] if client else "unknown").encode()
     node = b'"[%b]"' % address if b":" in address else address
     scheme = scope.get("scheme", "http").encode()
@@ -136,7 +139,8 @@ def why_refused(scope: Mapping[str, Any], target: bytes) -> tuple[int, str] | No
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Headers without those that are for one hop alone, and without the contract's: those are ours."""
-    pairs = [(name.lower(), value) for name, value in headers]
+    # White space around a value is no part of it, and some servers leave it there.
+    pairs = [(name.lower(), value.strip(b" \t")) for name, value in headers]
     named = {
         one.strip().lower() for name, value in pairs if name == b"connection" for one in value.split(b",")
     }

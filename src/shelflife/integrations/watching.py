@@ -42,6 +42,7 @@ from shelflife.client.memory import Memory
 from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
+from shelflife.integrations.counting import counting_in
 
 __all__ = ["AsyncCalls", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "method_and_target"]
 
@@ -49,7 +50,10 @@ _log = logging.getLogger("shelflife.memory")
 
 _LARGEST_WATCHED = 1024 * 1024
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
-_VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
+_VOUCHING = re.compile(
+    r"(?i)[^:]*(digest|signature|checksum|hmac|jws|md5|sha-?(1|256|384|512))|([^:]*-)?(hash|mac|sign):"
+    r"|authorization: (.*(signature=|hash=|qop=\"?auth-int)|[^ ]*hmac|mac |sharedkey)"
+)
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept|digest|signature|contract-"
 )
@@ -240,10 +244,13 @@ class _Step:
         self, memory: Memory, call: Call, request: Any, transport: Any, calls: BlockingCalls | AsyncCalls
     ) -> None:
         self.response: Any = None
+        if call.conditional:
+            call = call._replace(is_undone=self._is_undone)
         self._steps: Generator[Send | Question, Reply | None, object] = sending(memory, call)
         self._is_remote = memory.is_remote
         self._operation = call.operation
-        self._request = request
+        self._request = self._last = request
+        """What was to be sent, and what was sent last."""
         self._transport = transport
         self.calls = calls
 
@@ -286,14 +293,14 @@ class _Step:
 
     async def _sent(self, send: Send) -> Reply | None:
         """What came back; None where that is for the caller to read first."""
-        request = _to_send(self._request, send)
+        request = self._last = _to_send(self._request, send)
         if request is not self._request:
             written = [applied.fields for applied in send.amended.applied] if send.amended else []
             _log.debug("%s goes out with %s, and %s in its headers", self._operation, written, send.headers)
         response = self.response = await self.calls.send(self._transport, request)
         response.extensions["shelflife_sent"] = request
         reply = partial(_reply, response.status_code, response.headers)
-        if response.status_code == 412 and send.is_refused_as_stale(reply(None)):
+        if response.status_code == 412 and send.is_refused_as_stale(reply(None)) and self._is_undone():
             return reply(await self._refusal(request))  # it is sent again, and nobody else reads this
         if not is_in_body(response.headers, self._operation):
             return reply(b"")
@@ -301,6 +308,10 @@ class _Step:
             return reply(_short(response.content, _LARGEST_WATCHED))
         response.stream = _watched_in(_library_of(response))(response, self)
         return None
+
+    def _is_undone(self) -> bool:
+        """Whether a request that was refused is known to have been sent once: the transport may be one that sends it again."""
+        return getattr(self._last.stream, "sent_count", 0) == 1
 
     async def _refusal(self, request: Any) -> bytes | None:
         """The body of the response; None when it cannot be read."""
@@ -460,7 +471,9 @@ def _to_send(request: Any, send: Send) -> Any:
     own = [header for header in request.headers.multi_items() if header[0].lower() not in replaced]
     headers, extensions = [*own, *send.headers.items()], dict(request.extensions)
     sent = type(request)(request.method, request.url, headers=headers, extensions=extensions, **body)
-    _content(sent)  # whoever looks at what was sent finds its body
+    content = _content(sent)  # whoever looks at what was sent finds its body
+    if send.precondition is not None:
+        sent.stream = counting_in(_library_of(request))(content)
     return sent
 
 

@@ -98,6 +98,11 @@ class Given(msgspec.Struct, eq=False):
         return Given(merged(self.fields, was) if again is None else again, body, self._asked_for)
 
     @property
+    def is_readable(self) -> bool:
+        """Whether what was sent, if anything was, is an object: of a form or of nonsense nobody can say how its route reads objects."""
+        return not self._body or self._sent() is not None
+
+    @property
     def reader(self) -> Reader | None:
         """How the body is read to give this; None when it is not in the body alone."""
         return self._read_again()[0]
@@ -169,7 +174,9 @@ class SeenReaders:
             return
         self.looks_left = max(0, self.looks_left - 1)
         operation = pin.find_operation()
-        if operation is not None and operation.name not in self._made and given.reader is None:
+        if operation is None or operation.name in self._made:
+            return
+        if given.reader is None and given.is_readable:
             self._made.add(operation.name)
 
 
