@@ -9,11 +9,15 @@ from fastapi import Body, FastAPI
 from litestar import Litestar, post
 from litestar.params import JSONBody
 from pydantic import BaseModel, ConfigDict, Field, RootModel, field_serializer, field_validator
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from shelflife.client import Guard, Memory, Reply
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.integrations.litestar import ContractPlugin
+from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
 
@@ -314,3 +318,27 @@ def test_a_long_body_is_not_read_again_for_each_of_its_fields():
         refused = httpx2.post(f"{address}/quotes", json={"lane": [{"lane": "a"}] * 300})
     assert refused.status_code == 422
     assert len(Tour.reads) < 10
+
+
+async def form_or_object(request):
+    if request.headers["content-type"] == "application/json":
+        return await request.json()
+    return dict(pair.split("=") for pair in (await request.body()).decode().split("&"))
+
+
+@pytest.mark.parametrize("body", [b"lane=NL-US", b"lane=NL-US&speed=fast"])
+def test_a_form_that_somebody_sends_does_not_keep_others_from_asking_about_objects(body):
+    provider = carrier()
+
+    async def quote(request):
+        provider.check(await form_or_object(request))
+        return JSONResponse({"done": True})
+
+    app = Starlette(routes=[Route("/quotes", quote, methods=["POST"])])
+    install_in_starlette(app, provider)
+    question = {"operation": "POST /quotes", "request": {"lane": "NL-US"}}
+    with serving(app) as address, httpx2.Client(base_url=address) as client:
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        assert client.post("/quotes", json={"lane": "NL-US"}).status_code == 422
+        assert client.post("/quotes", content=body, headers=form).status_code == 422
+        assert client.post("/contract/fixes", json=question).status_code == 200

@@ -44,7 +44,9 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
         def run(now: dict[str, Any], _: object) -> Any:
             return raising.on_invoke_tool(context, given if same_json(now, arguments) else _written(now))
 
-        return await tools.call_async(tool.name, arguments, run, taken._replace(judged_by=_judged_by(behind)))
+        return await tools.call_async(
+            tool.name, arguments, run, msgspec.structs.replace(taken, judged_by=_judged_by(behind))
+        )
 
     behind = replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
     return behind
