@@ -221,12 +221,12 @@ class Database(Locking):
             self._put_back(connection)
             return told
 
-    def listening(self, channel: str) -> Connection:
-        """A connection of one's own that is told what is said on a channel. Whoever has it ends it."""
+    def listening(self, *channels: str) -> Connection:
+        """A connection of one's own that is told what is said on these channels. Whoever has it ends it."""
         with self._failing("read"):
             connection = self._connected()
             try:
-                connection.execute(f'listen "{channel}"')
+                connection.execute("; ".join(f'listen "{channel}"' for channel in channels))
             except BaseException:
                 self.end(connection)
                 raise

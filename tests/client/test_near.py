@@ -4,6 +4,8 @@ import threading
 import time
 from contextlib import closing
 
+import redis
+
 from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Told
@@ -11,6 +13,7 @@ from shelflife.clocks import unsleeping_s
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import rejection, said
+from tests.poolers import Pooler
 from tests.proxies import Proxy
 from tests.threads import at_once
 
@@ -103,6 +106,34 @@ def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, ope
         assert near.recall("http://h", OPERATION, {}) == []
 
 
+def test_near_behind_a_pooler_that_hands_out_connections_by_transaction_each_recall_asks(
+    postgres_url, opened, caplog
+):
+    with Pooler(postgres_url) as pooler:
+        url = f"postgresql://postgres@127.0.0.1:{pooler.port}/postgres?sslmode=disable&{postgres_url.rpartition('&')[2]}"
+        near, other = opened(url, near=True), opened(url)
+        other.observe(said(rejection()))
+        near.recall("http://h", OPERATION, {})
+        eventually(lambda: "what others write to the memory is not heard of" in caplog.text)
+        assert len(near.recall("http://h", OPERATION, {})) == 1
+        other.forget("http://h")
+        assert near.recall("http://h", OPERATION, {}) == []
+        assert near.store.lag_s == float("inf")
+
+
+def test_near_a_valkey_that_has_become_a_replica_is_not_believed(valkey_url, opened, caplog):
+    with closing(redis.Redis.from_url(valkey_url)) as client:
+        near = opened(valkey_url, near=True)
+        near.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        client.replicaof("127.0.0.1", 1)  # its primary cannot be reached, and it answers as before
+        try:
+            eventually(lambda: "what others write to the memory is not heard of" in caplog.text)
+            assert near.recall("http://h", OPERATION, {}) == []
+        finally:
+            client.replicaof("NO", "ONE")
+
+
 def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
     near, other = opened(where, near=True), opened(where)
     other.observe(said(rejection()))
@@ -144,6 +175,7 @@ class Slow(RemoteStore):
 
     def __init__(self):
         self.may_listen = threading.Event()
+        self._signs = []
         super().__init__("a variable", namespace="n", near=True)
 
     def _look(self, look):
@@ -155,12 +187,13 @@ class Slow(RemoteStore):
         self.may_listen.wait()
         return self
 
+    def ask(self, sign):
+        self._signs.append(sign)
+
     def wait(self, timeout_s):
         time.sleep(0.01)
-        return []
-
-    def catch_up(self):
-        return []
+        told, self._signs = self._signs, []
+        return told
 
     def _nothing(self, *given):
         return []

@@ -4,8 +4,9 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 """
 
 import hashlib
+import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -27,6 +28,7 @@ from shelflife.client.valkey_scripts import (
     FINDING,
     LOOKING,
     NOTING,
+    TELLING,
     WRITING,
     Script,
 )
@@ -256,7 +258,13 @@ class ValkeyStore(RemoteStore):
         self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 
     def _listening(self) -> "_Subscription":
-        return _Subscription(client_of(self._url, longest_s=LONGEST_VERB_S, retry_count=0), self._news)
+        # It must not connect anew by itself: what was published meanwhile would be missed.
+        client = client_of(self._url, longest_s=LONGEST_VERB_S, retry_count=0)
+        return _Subscription(client, self._news, self._tell)
+
+    def _tell(self, channel: str, sign: str) -> None:
+        self._moment.until = time.monotonic() + LONGEST_VERB_S
+        self._evaluated(TELLING, self._format, channel, sign)
 
     def _disconnect(self) -> None:
         self._client.close()
@@ -267,39 +275,38 @@ class ValkeyStore(RemoteStore):
 class _Subscription:
     """What Valkey publishes about writes, over a connection of its own."""
 
-    def __init__(self, client: Any, channel: str) -> None:
-        """The client must not connect anew by itself: what was published meanwhile would be missed."""
-        self._client = client
+    def __init__(self, client: Any, channel: str, tell: Callable[[str, str], None]) -> None:
+        """`tell` publishes a sign, over another connection."""
+        self._client, self._tell = client, tell
+        self._signs = f"{channel}:{secrets.token_hex(8)}"
+        """A channel for signs, which are for nobody else. Valkey tells of all channels in one order."""
         self._pubsub = client.pubsub()
         try:
-            self._pubsub.subscribe(channel)
-            if self._next(LONGEST_VERB_S, "subscribe") is None:
-                raise redis.TimeoutError("it does not say that it will tell of writes")
+            self._pubsub.subscribe(channel, self._signs)
+            for _ in range(2):
+                if self._next(LONGEST_VERB_S, "subscribe") is None:
+                    raise redis.TimeoutError("it does not say that it will tell of writes")
         except BaseException:
             self.close()
             raise
 
-    def wait(self, timeout_s: float) -> list[News]:
+    def wait(self, timeout_s: float) -> list[News | str]:
         message = self._next(timeout_s, "message")
-        return [] if message is None else [_news_in(message)]
+        if message is None:
+            return []
+        return [message["data"].decode() if message["channel"].decode() == self._signs else _news_in(message)]
 
-    def catch_up(self) -> list[News]:
-        self._pubsub.ping()
-        told: list[News] = []
-        while (message := self._next(LONGEST_VERB_S, "message", "pong")) is not None:
-            if message["type"] == "pong":
-                return told
-            told.append(_news_in(message))
-        raise redis.TimeoutError("it gives no sign any more")
+    def ask(self, sign: str) -> None:
+        self._tell(self._signs, sign)
 
     def close(self) -> None:
         self._pubsub.close()
         self._client.close()
 
-    def _next(self, timeout_s: float, *kinds: str) -> Any:
+    def _next(self, timeout_s: float, kind: str) -> Any:
         """What is told next; None when the time is over."""
         message = self._pubsub.get_message(timeout=timeout_s)
-        if message is not None and message["type"] not in kinds:
+        if message is not None and message["type"] != kind:
             raise redis.ConnectionError(f"it tells of {message['type']}, and not of a write")
         return message
 

@@ -3,7 +3,7 @@
 import hashlib
 from typing import NamedTuple
 
-__all__ = ["CHECKING", "CLEARING", "COUNTING", "FINDING", "LOOKING", "NOTING", "WRITING", "Script"]
+__all__ = ["CHECKING", "CLEARING", "COUNTING", "FINDING", "LOOKING", "NOTING", "TELLING", "WRITING", "Script"]
 
 _LOOK = """
 local p, revision, shapes_asked = string.sub(KEYS[1], 1, -5), ARGV[1], ARGV[3]
@@ -243,6 +243,12 @@ return {policy, redis.call('get', KEYS[1])}
 """
 
 
+_TELL = """
+redis.call('del', KEYS[1] .. ':nothing')
+redis.call('publish', ARGV[1], ARGV[2])
+"""
+"""A sign to whoever listens. One that is no primary any more refuses the `del`: it could publish, and hears of no writes."""
+
 _ADD_TO_DIARY = """
 for number = 2, #ARGV, 2 do
     redis.call('HINCRBY', KEYS[1], ARGV[number], ARGV[number + 1])
@@ -265,4 +271,4 @@ class Script(NamedTuple):
 
 LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WRITE)
 FINDING, NOTING, CHECKING, CLEARING = map(Script.of, (_TAGGED, _NOTE, _CHECK, _CLEAR))
-COUNTING = Script.of(_ADD_TO_DIARY)
+COUNTING, TELLING = map(Script.of, (_ADD_TO_DIARY, _TELL))
