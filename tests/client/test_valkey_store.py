@@ -9,6 +9,8 @@ from shelflife.client import Knowledge, StoreError, Write
 from shelflife.client.valkey import ValkeyStore
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, entry, put
+from tests.engines import engine
+from tests.proxies import Proxy
 
 PREFIX = f"shelflife:{{default {ORIGIN}}}:"
 
@@ -163,3 +165,22 @@ def test_one_that_is_no_primary_any_more_is_not_believed(store, client):
             store.at(ORIGIN, [entry().place])
     finally:
         client.replicaof("NO", "ONE")
+
+
+def test_one_that_has_become_a_replica_is_left_for_the_primary_at_the_same_address(valkey_url, client):
+    with (
+        engine("valkey") as other,
+        Proxy(valkey_url) as address,
+        closing(ValkeyStore(address.url_of(valkey_url))) as store,
+        closing(ValkeyStore(other.url)) as agent,
+    ):
+        put(store, entry())
+        put(agent, entry("b"))
+        address.turn_to(other.url)
+        client.replicaof("127.0.0.1", 1)  # which ends none of its connections
+        try:
+            assert store.at(ORIGIN, [entry("b").place]) == [entry("b")]
+            put(store, entry("c"))
+            assert agent.at(ORIGIN, [entry("c").place]) == [entry("c")]
+        finally:
+            client.replicaof("NO", "ONE")

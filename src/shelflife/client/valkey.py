@@ -103,8 +103,7 @@ class ValkeyStore(RemoteStore):
                 "the address of the memory cannot be read; give one as in redis://host:6379/0"
             ) from None  # there may be a password in it
         self._url = url
-        self._connections = Connections(self._client)
-        self._is_checked = False
+        self._connections = Connections(self._client, self._check)
         self._news, self._roots, self._format, self._hours = (
             f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format", "diary:")
         )
@@ -121,8 +120,6 @@ class ValkeyStore(RemoteStore):
         return super()._is_away(error) and not is_answer
 
     def _run(self, script: Script, root: Root, *values: str | bytes) -> Any:
-        if not self._is_checked:
-            self._check()
         return self._evaluated(script, f"{self._prefix(root)}root", *values)
 
     def _evaluated(self, script: Script, *values: str | bytes) -> Any:
@@ -133,19 +130,16 @@ class ValkeyStore(RemoteStore):
             return self._answer("EVAL", script.text, "1", *values)
 
     def _answer(self, *command: str | bytes) -> Any:
-        encoded = [part if isinstance(part, bytes) else part.encode() for part in command]
-        parts = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
-        return self._connections.answer(b"*%d\r\n%b" % (len(encoded), parts), self._moment.until)
+        return self._connections.answer(_encoded(command), self._moment.until)
 
     def _prefix(self, root: Root) -> str:
         """All keys of a root have this hash tag. What would end it early is not in a root, for no URL has braces."""
         return f"shelflife:{{{self.namespace} {root}}}:"
 
-    def _check(self) -> None:
-        """Find out, once for each start, whether it can be relied on."""
-        policy, found = (
-            told.decode(errors="replace") for told in self._evaluated(CHECKING, self._format, str(_FORMAT))
-        )
+    def _check(self, answer: Callable[[bytes], Any]) -> None:
+        """Find out, once for each connection, whether it can be relied on."""
+        asked = "EVAL", CHECKING.text, "1", self._format, str(_FORMAT)
+        policy, found = (told.decode(errors="replace") for told in answer(_encoded(asked)))
         if policy not in _SAFE_POLICIES:
             raise StoreError(
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
@@ -155,7 +149,14 @@ class ValkeyStore(RemoteStore):
             raise StoreError(
                 f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
             )
-        self._is_checked = True
+
+    def _check_anew(self) -> None:
+        """The same now and then: what is found to be wrong holds for all connections."""
+        try:
+            self._check(lambda command: self._connections.answer(command, self._moment.until))
+        except StoreError:
+            self._connections.close()
+            raise
 
     def _look(self, look: Look) -> Told:
         places = (*look.missing, *look.held)
@@ -213,7 +214,7 @@ class ValkeyStore(RemoteStore):
         return [_entry(*one) for one in found]
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
-        self._check()
+        self._check_anew()
         for hour, of_it in groupby(noted, lambda one: one.hour):
             values = [
                 value for one in of_it for value in (_encode((one.root, one.what)), str(one.times).encode())
@@ -221,7 +222,7 @@ class ValkeyStore(RemoteStore):
             self._evaluated(COUNTING, f"{self._hours}{hour}", str(KEPT_HOURS * HOUR_S), *values)
 
     def _diary(self, since: int) -> list[Noted]:
-        self._check()
+        self._check_anew()
         hours = range(since, int(time.time()) // HOUR_S + 2)
         keys = (f"{self._hours}{hour}".encode() for hour in hours)
         if len(hours) > _FEW_HOURS:
@@ -234,7 +235,7 @@ class ValkeyStore(RemoteStore):
         ]
 
     def _known_roots(self) -> list[Root]:
-        self._check()
+        self._check_anew()
         return [root.decode() for root in self._client.smembers(self._roots)]
 
     def _entries(self) -> Iterator[Entry]:
@@ -254,7 +255,7 @@ class ValkeyStore(RemoteStore):
         for key in self._client.scan_iter(f"{_literally(self._hours)}*", count=1000):
             self._client.delete(key)
         self._client.delete(self._format)
-        self._is_checked = False
+        self._connections.close()  # the next one writes the format again
         self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 
     def _listening(self) -> "_Subscription":
@@ -269,7 +270,6 @@ class ValkeyStore(RemoteStore):
     def _disconnect(self) -> None:
         self._client.close()
         self._connections.close()
-        self._is_checked = False
 
 
 class _Subscription:
@@ -309,6 +309,12 @@ class _Subscription:
         if message is not None and message["type"] != kind:
             raise redis.ConnectionError(f"it tells of {message['type']}, and not of a write")
         return message
+
+
+def _encoded(command: Sequence[str | bytes]) -> bytes:
+    encoded = [part if isinstance(part, bytes) else part.encode() for part in command]
+    parts = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
+    return b"*%d\r\n%b" % (len(encoded), parts)
 
 
 def _news_in(message: Any) -> News:

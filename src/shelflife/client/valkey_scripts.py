@@ -238,10 +238,14 @@ left, so that all keys are found."""
 
 _CHECK = """
 local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or 'noeviction'
-redis.call('setnx', KEYS[1], ARGV[1])
-return {policy, redis.call('get', KEYS[1])}
+local found = redis.call('get', KEYS[1])
+if not found then
+  redis.call('set', KEYS[1], ARGV[1])
+  found = ARGV[1]
+end
+return {policy, found}
 """
-
+"""One that is full can be asked, too: it is written to only where there is nothing yet."""
 
 _TELL = """
 redis.call('del', KEYS[1] .. ':nothing')
