@@ -28,6 +28,7 @@ from shelflife.client.valkey_scripts import (
     FINDING,
     LOOKING,
     NOTING,
+    SWEEPING,
     TELLING,
     WRITING,
     Script,
@@ -39,7 +40,7 @@ with needing("redis"):
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 3
+_FORMAT = 4
 _FEW_HOURS = 48
 """Of a diary they are asked for by name: a search goes through all keys that there are."""
 
@@ -252,6 +253,8 @@ class ValkeyStore(RemoteStore):
             self._client.srem(self._roots, root)
             if self._client.exists(f"{self._prefix(root.decode())}root"):
                 self._client.sadd(self._roots, root)  # somebody has written it meanwhile
+        for key in self._client.scan_iter(f"shelflife:{{{_literally(self.namespace)} *", count=1000):
+            self._evaluated(SWEEPING, key.partition(b"}:")[0] + b"}:root", key)
         for key in self._client.scan_iter(f"{_literally(self._hours)}*", count=1000):
             self._client.delete(key)
         self._client.delete(self._format)
