@@ -134,6 +134,17 @@ def test_near_a_valkey_that_has_become_a_replica_is_not_believed(valkey_url, ope
             client.replicaof("NO", "ONE")
 
 
+def test_near_what_is_written_in_another_database_of_a_valkey_is_not_heard(valkey_url, opened):
+    near, other = opened(valkey_url, near=True), opened(valkey_url.removesuffix("0") + "1")
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    life = near.store._channel.life
+    other.observe(said(rejection(when={"a": 1})))
+    written_at = unsleeping_s()
+    eventually(lambda: near.store._channel.caught_up_at > written_at)
+    assert near.store._channel.newest == {}
+    assert near.store._channel.life is life
+
+
 def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
     near, other = opened(where, near=True), opened(where)
     other.observe(said(rejection()))

@@ -105,8 +105,10 @@ class ValkeyStore(RemoteStore):
             ) from None  # there may be a password in it
         self._url = url
         self._connections = Connections(self._client, self._check)
+        # What is published is heard in all databases of a Valkey, whichever it is about.
+        number = self._client.get_connection_kwargs().get("db") or 0
         self._news, self._roots, self._format, self._hours = (
-            f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format", "diary:")
+            f"shelflife:{namespace}:{what}" for what in (f"news:{number}", "roots", "format", "diary:")
         )
         super().__init__(where, namespace=namespace, near=near)
 
