@@ -7,9 +7,11 @@ import pytest
 import redis
 
 from shelflife.client import Knowledge, StoreError, Write
+from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.valkey import ValkeyStore, _tag
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, entry, put
+from tests.client.remote import eventually
 from tests.engines import engine
 from tests.proxies import Proxy
 
@@ -226,3 +228,29 @@ def test_whatever_keys_are_lost_nothing_is_found_that_had_to_go(valkey_url, clie
             store.clear()
             assert [*client.scan_iter("*")] == []
             put(store, entry())
+
+
+def test_a_user_who_may_not_publish_is_refused_before_anything_is_written(valkey_url, client):
+    commands = ["+@all", "-@dangerous", "+info"]  # as the guide says
+    rights = {"enabled": True, "passwords": ["+word"], "keys": ["shelflife:*"], "commands": commands}
+    client.acl_setuser("agent", channels=["shelflife:*"], **rights)
+    try:
+        with closing(ValkeyStore(valkey_url.replace("//", "//agent:word@"), near=True)) as store:
+            put(store, entry())
+            eventually(lambda: store.known(ORIGIN) and store.lag_s < LONGEST_LAG_S)
+            store.clear()
+            put(store, entry())
+            assert [*store.entries()] == [entry()]
+            assert store.diary.read() == []
+            before = store.known(ORIGIN)
+            client.acl_setuser("agent", reset_channels=True, **rights)
+            for _ in range(2):  # over a connection that there is, and over a new one
+                with pytest.raises(
+                    StoreError, match="its user may not publish what is written; allow that with"
+                ):
+                    drop(store, "t")
+        with closing(ValkeyStore(valkey_url)) as other:
+            assert other.known(ORIGIN) == before
+            assert other.at(ORIGIN, [entry().place]) == [entry()]
+    finally:
+        client.acl_deluser("agent")

@@ -141,8 +141,8 @@ class ValkeyStore(RemoteStore):
 
     def _check(self, answer: Callable[[bytes], Any]) -> None:
         """Find out, once for each connection, whether it can be relied on."""
-        asked = "EVAL", CHECKING.text, "1", self._format, str(_FORMAT)
-        policy, found = (told.decode(errors="replace") for told in answer(_encoded(asked)))
+        asked = "EVAL", CHECKING.text, "1", self._format, str(_FORMAT), self._news
+        policy, found, may_publish = (told.decode(errors="replace") for told in answer(_encoded(asked)))
         if policy not in _SAFE_POLICIES:
             raise StoreError(
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
@@ -151,6 +151,11 @@ class ValkeyStore(RemoteStore):
         if found != str(_FORMAT):
             raise StoreError(
                 f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
+            )
+        if may_publish != "yes":
+            raise StoreError(
+                f"the memory {self.where} cannot be written: its user may not publish what is written; allow that with"
+                " ACL SETUSER and &shelflife:*"
             )
 
     def _check_anew(self) -> None:

@@ -73,11 +73,19 @@ end
 """A Valkey that is set so drops any key by itself. If it were one that leads from a row to its fixes, these would stay for ever. So `tags` says
 how many bear each tag, and the root how many tags there are. Whatever is missing then, what would have to go is not kept in silence."""
 
+_PUBLISH = """
+local function may_publish(channel)
+  return not redis.acl_check_cmd or redis.acl_check_cmd('publish', channel, '')
+end
+"""
+"""Whether whoever asks may tell of a write. It is asked before anything is written: a script that fails at its end is not undone."""
+
 _WRITE = """
 local p, before, after, knowledge, channel, root = string.sub(KEYS[1], 1, -5), ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call = redis.call
 if (call('hget', KEYS[1], 'revision') or '0') ~= before then return false end
 check_whole(p)
+if not may_publish(channel) then error('its user may not publish what is written; allow that with &shelflife:*') end
 local entries, filing, kinds, all_left = p .. 'entries', p .. 'filing', p .. 'kinds', p .. 'left'
 local capacity, most_left, drop, drop_ids = tonumber(ARGV[6]) or math.huge, tonumber(ARGV[7]), ARGV[8], ARGV[9]
 expect(before ~= '0' or call('exists', entries) == 0)
@@ -286,7 +294,7 @@ if not found then
   redis.call('set', KEYS[1], ARGV[1])
   found = ARGV[1]
 end
-return {policy, found}
+return {policy, found, may_publish(ARGV[2]) and 'yes' or 'no'}
 """
 """One that is full can be asked, too: it is written to only where there is nothing yet."""
 
@@ -316,7 +324,7 @@ class Script(NamedTuple):
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WHOLE + _WRITE)
-FINDING, NOTING, CHECKING = map(Script.of, (_WHOLE + _TAGGED, _NOTE, _CHECK))
+LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WHOLE + _PUBLISH + _WRITE)
+FINDING, NOTING, CHECKING = map(Script.of, (_WHOLE + _TAGGED, _NOTE, _PUBLISH + _CHECK))
 CLEARING, SWEEPING = map(Script.of, (_CLEAR, _SWEEP))
 COUNTING, TELLING = map(Script.of, (_ADD_TO_DIARY, _TELL))
