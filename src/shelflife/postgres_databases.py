@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
 from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 from shelflife.forks import Locking
+from shelflife.places import split_address
 from shelflife.sqlite_files import Kind
 
 with needing("postgres"):
@@ -457,17 +458,16 @@ class Database(Locking):
 
 
 def _settings_in(url: str, kind: Kind, schema: str) -> tuple[dict[str, Any], str]:
-    """How to connect, and to which schema. What cannot be read is not repeated: there may be a password in it."""
+    """How to connect, and to which schema."""
     try:
-        address = urlsplit(url)
-        if address.netloc.count("@") > 1 or "@" in address.path:
-            raise ValueError(url)  # it may be a part of a password that is not escaped
+        address = split_address(url)
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         schema = query.pop("schema", schema)
         settings = conninfo_to_dict(address._replace(query=urlencode(query)).geturl())
     except (ValueError, psycopg.Error):
         raise kind.error(
-            f"the address of the {kind.name} cannot be read; give one as in postgresql://user@host/database"
+            f"the address of the {kind.name} cannot be read; give one as in postgresql://user@host/database, and in a"
+            " password %40 for @"
         ) from None
     if not _SCHEMA_NAME.fullmatch(schema):
         raise kind.error(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,6 +33,7 @@ from shelflife.client.valkey_scripts import (
     Script,
 )
 from shelflife.extras import needing
+from shelflife.places import split_address
 
 with needing("redis"):
     import redis
@@ -93,16 +93,16 @@ class ValkeyStore(RemoteStore):
     def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
         try:
             self._client = client_of(url, longest_s=LONGEST_VERB_S, retry_count=1)
-            address = urlsplit(url)
-            if "@" in address.path or (address.path and not address.path[1:].isdecimal()):
-                raise ValueError(url)  # it may be a part of a password
+            address = split_address(url)
+            if address.path and not address.path[1:].isdecimal():
+                raise ValueError
             where = (
                 f"{address.scheme}://{address.hostname or 'localhost'}:{address.port or 6379}{address.path}"
             )
         except ValueError:
             raise StoreError(
-                "the address of the memory cannot be read; give one as in redis://host:6379/0"
-            ) from None  # there may be a password in it
+                "the address of the memory cannot be read; give one as in redis://host:6379/0, and in a password %40 for @"
+            ) from None
         self._url = url
         self._connections = Connections(self._client, self._check)
         # What is published is heard in all databases of a Valkey, whichever it is about.
