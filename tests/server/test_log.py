@@ -1,5 +1,6 @@
 """The log in a file and in PostgreSQL: restarts, kills, damage, workers and forks."""
 
+import asyncio
 import math
 import os
 import random
@@ -7,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 
 import msgspec
@@ -218,6 +220,31 @@ def test_a_registry_that_follows_hears_of_what_another_has_reloaded(place):
         assert heard.wait(10)
         assert other.rows("codes") == one.rows("codes")
         other.close()
+
+
+def test_a_log_that_hangs_holds_up_one_thread_and_none_of_the_apps(path, monkeypatch):
+    monkeypatch.setattr("shelflife.server.keeping_up._LONGEST_LOOK_S", 60.0)
+    looked = []
+
+    async def ask(registry):
+        def look():
+            looked.append(threading.current_thread().name)
+            registry.catch_up()
+
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        with registry._changing:  # as while the log is read that does not answer
+            asking = [asyncio.create_task(registry.looks.in_time(look)) for _ in range(20)]
+            await asyncio.sleep(0)
+            asking[3].cancel()
+            await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
+            assert [one.name for one in threading.enumerate()].count("shelflife-look") == 1
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    with Opened(path) as one:
+        told = asyncio.run(ask(one))
+    assert [type(one) for one in told].count(asyncio.CancelledError) == 1
+    assert told.count(None) == 19
+    assert len(looked) <= 2  # whoever came while the first went on shared the next
 
 
 def test_a_file_that_was_put_in_the_place_of_another_is_folded_anew(path, tmp_path):
@@ -452,7 +479,7 @@ import sys
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.log import InProcessLog
-from shelflife.server.logs import is_url, log_at
+from shelflife.server.logs import is_file, log_at
 
 def content(number):
     return {str(key): {"number": number} for key in range(300)}
