@@ -21,6 +21,7 @@ from shelflife.server.faces import face_of
 from shelflife.server.log import InProcessLog
 from shelflife.server.logs import log_at
 from shelflife.server.wire import Level
+from tests.engines import engine
 from tests.processes import wait_until
 from tests.server.opened_logs import CODES, TIE, Opened
 from tests.threads import coming_between
@@ -186,6 +187,16 @@ def test_whoever_asks_how_far_all_have_come_waits_for_those_that_follow(place):
             assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
         other.close()
         assert msgspec.structs.astuple(one.workers()) == (1, 0)
+
+
+@pytest.mark.spec("7.17")
+def test_that_a_worker_is_there_is_known_after_its_database_has_crashed():
+    with engine("postgres", wal_writer_delay="10s", wal_buffers="16MB") as own, closing(log_at(own.url)) as log:
+        Registry({"codes": CODES}, log=log)
+        log.note("one", 1, 60)
+        own.kill()
+        own.start()
+        assert log.workers() == {"one": 1}
 
 
 @pytest.mark.spec("7.17")

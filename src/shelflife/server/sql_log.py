@@ -84,6 +84,8 @@ class SqlLog:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self._noted = ""
+        """The worker that was noted last."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something may have been appended, or the time is over."""
@@ -157,8 +159,11 @@ class SqlLog:
             return {name: _decode_texts(digests) for name, digests in stored}
 
     def note(self, worker: str, number: int, for_s: float) -> None:
-        with self._tables.noting() as connection:
+        # That a worker is there must outlive a crash. If a later note is lost, it is behind what is true.
+        is_known = self._noted == worker
+        with self._tables.noting() if is_known else self._tables.writing() as connection:
             self._note_for(connection, "workers", "id", "number", (worker, number, for_s))
+        self._noted = worker
 
     def workers(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
