@@ -191,12 +191,39 @@ def test_whoever_asks_how_far_all_have_come_waits_for_those_that_follow(place):
 
 @pytest.mark.spec("7.17")
 def test_that_a_worker_is_there_is_known_after_its_database_has_crashed():
-    with engine("postgres", wal_writer_delay="10s", wal_buffers="16MB") as own, closing(log_at(own.url)) as log:
+    with (
+        engine("postgres", wal_writer_delay="10s", wal_buffers="16MB") as own,
+        closing(log_at(own.url)) as log,
+    ):
         Registry({"codes": CODES}, log=log)
         log.note("one", 1, 60)
         own.kill()
         own.start()
         assert log.workers() == {"one": 1}
+
+
+@pytest.mark.spec("7.17")
+def test_a_worker_that_hangs_is_behind_though_the_clock_of_the_log_is_put_forward(place, monkeypatch):
+    is_hanging, is_over = threading.Event(), threading.Event()
+    with Opened(place) as one, Opened(place, stale_for_s=60) as other:
+        one.follow()
+        other.follow()
+        go_on = other._log.wait
+        monkeypatch.setattr(other._log, "wait", lambda s: (is_hanging.set(), is_over.wait(), go_on(s)))
+        assert is_hanging.wait(10)
+        try:
+            for step in (1, 2):
+                monkeypatch.setattr(type(one._log), "now", f"({one._log.now} + 3600)")
+                one.reload_table("codes", set={"growth": {"code": f"step {step}"}})
+                wait_until(
+                    lambda: one._log.workers()[one.worker] == one.state.number
+                )  # which it notes itself
+                assert msgspec.structs.astuple(one.workers()) == (2, 1)
+        finally:
+            is_over.set()
+        assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
+        other.close()
+        assert msgspec.structs.astuple(one.workers()) == (1, 0)
 
 
 @pytest.mark.spec("7.17")
