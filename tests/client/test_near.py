@@ -6,7 +6,7 @@ from contextlib import closing
 
 import redis
 
-from shelflife.client.near import LONGEST_LAG_S
+from shelflife.client.near import LONGEST_LAG_S, News
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Told
 from shelflife.clocks import unsleeping_s
@@ -186,7 +186,7 @@ class Slow(RemoteStore):
 
     def __init__(self):
         self.may_listen = threading.Event()
-        self._signs = []
+        self._told = []
         super().__init__("a variable", namespace="n", near=True)
 
     def _look(self, look):
@@ -199,11 +199,11 @@ class Slow(RemoteStore):
         return self
 
     def ask(self, sign):
-        self._signs.append(sign)
+        self._told.append(sign)
 
     def wait(self, timeout_s):
         time.sleep(0.01)
-        told, self._signs = self._signs, []
+        told, self._told = self._told, []
         return told
 
     def _nothing(self, *given):
@@ -223,6 +223,18 @@ def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_f
             eventually(lambda: store.lag_s < LONGEST_LAG_S)
             store.known(ORIGIN)
         assert store.known(ORIGIN).revision == 2 << 31
+
+
+def test_near_an_engine_that_loses_a_write_which_was_only_heard_of_is_noticed():
+    with closing(Slow()) as store:
+        store.may_listen.set()
+        eventually(lambda: store.known(ORIGIN) and store.lag_s < LONGEST_LAG_S)
+        store.known(ORIGIN)
+        store._told.append(News(ORIGIN, 1 << 31, 2 << 31, b"{}"))
+        eventually(lambda: store.guessed(ORIGIN).revision == 2 << 31)
+        store.close()  # and it is asked again: there the write is not
+        assert store.known(ORIGIN).revision == 1 << 31
+        assert store.set_backs[ORIGIN] == 1
 
 
 def test_near_recalls_that_come_at_once_begin_to_listen_once(where, opened):
