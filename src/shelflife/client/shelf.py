@@ -30,7 +30,8 @@ _ANY_TIME = nullcontext()
 _MOST_CONFIRMED = 10_000
 _MOST_ROOTS = 256
 SPLIT_S = 600.0
-"""A log that was left and is back within this time answers beside another; and so long is that believed."""
+"""A log that was left and is back within this time answers beside another; and so long is that believed. Who has noted it may have a clock
+that is ahead of this one."""
 
 MOST_TRIES = 64
 """So often at most is something decided anew because others have written."""
@@ -363,7 +364,7 @@ class Shelf:
 
     def is_split(self, knowledge: Knowledge) -> bool:
         """Whether several logs were found to answer for a server not long ago."""
-        return knowledge.split_at is not None and 0 <= self._clock() - knowledge.split_at < SPLIT_S
+        return knowledge.split_at is not None and abs(self._clock() - knowledge.split_at) < SPLIT_S
 
     def confirm(self, root: Root, entries: Iterable[Entry]) -> None:
         """These were given by the server just now."""
