@@ -59,6 +59,9 @@ _SETTINGS: dict[str, Any] = {
 _OF_ALL = ("08", "53", "57P", "58")
 """How the codes of errors begin that are about more than what was asked: the connection, the room, the server and its disk."""
 
+_OUTLIVED = ("3F000", "42P01", "42703", "42883", "25006")
+"""Errors by which a connection has outlived what was found when it was made: the schema, what is in it, or a database that can be written."""
+
 _HAS_ROWS = psycopg.pq.ExecStatus.TUPLES_OK
 _IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
 _AT_WORK = psycopg.pq.TransactionStatus.ACTIVE
@@ -118,9 +121,14 @@ def _translated(statement: str) -> bytes:
 
 
 def _is_lost(connection: Connection, error: BaseException) -> bool:
-    """Whether a connection is of no use any more: it has ended, nothing was heard for too long, or somebody was called away from it."""
+    """Whether a connection is of no use any more: it has ended, nothing was heard for too long, somebody was called away from it, or what was
+    found when it was made is not so any more."""
     is_at_work = connection.info.transaction_status in (_AT_WORK, _UNKNOWN)
-    return connection.closed or is_at_work or isinstance(error, TimeoutError)
+    return connection.closed or is_at_work or isinstance(error, TimeoutError) or _is_outlived(error)
+
+
+def _is_outlived(error: BaseException) -> bool:
+    return isinstance(error, psycopg.Error) and error.sqlstate in _OUTLIVED
 
 
 def _is_away(error: Exception) -> bool:
@@ -214,7 +222,7 @@ class Database(Locking):
     ) -> list[tuple[Any, ...]]:
         """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table.
 
-        One that was given to a connection which had ended is given to another: so it must do no harm if it is carried out twice. What has
+        One that was given to a connection which had ended, or before the schema went, is given to another: so it must do no harm if it is carried out twice. What has
         not come whole until a moment of the monotonic clock is given up, however much of it has.
         """
         with self._failing(done):
@@ -337,7 +345,7 @@ class Database(Locking):
                             self._idle.append(idle)
                         raise
                     self._lose(idle)
-                    if not isinstance(error, psycopg.OperationalError):
+                    if not (isinstance(error, psycopg.OperationalError) or _is_outlived(error)):
                         raise
             connection = self._connected(until)
             try:

@@ -547,3 +547,14 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     with pytest.raises(StoreError, match="cannot be written"):
         put(store, bad, root=bad.root)
     assert put(store, entry("b")) is not None
+
+
+def test_a_schema_that_is_dropped_under_an_agent_is_made_again_and_counts_as_a_loss(postgres, postgres_url):
+    with closing(PostgresStore(postgres_url)) as store:
+        put(store, entry())
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(f"drop schema {postgres_url.rpartition('=')[2]} cascade")
+        assert store.at(ORIGIN, [entry().place]) == []
+        assert store.set_backs[ORIGIN] == 1
+        put(store, entry())
+        assert store.at(ORIGIN, [entry().place]) == [entry()]
