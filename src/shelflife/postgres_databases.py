@@ -56,6 +56,7 @@ _SETTINGS: dict[str, Any] = {
 }
 """Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
 
+_BEGIN = "begin isolation level read committed, read write"
 _OF_ALL = ("08", "53", "57P", "58")
 """How the codes of errors begin that are about more than what was asked: the connection, the room, the server and its disk."""
 
@@ -80,6 +81,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     longest_silence_s = 3.0
     until: float | None = None
     """When all that is done just now is given up, by the monotonic clock; None where only silence counts."""
+    is_to_begin = False
+    """Whether a statement alone would be isolated otherwise than is relied on, as some roles have it. A setting of the connection would not
+    do: behind a pooler others have it next."""
 
     def execute(  # type: ignore[override]
         self, statement: str, values: Sequence[Any] = ()
@@ -102,6 +106,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def told(self, statement: str, values: Sequence[str | bytes | None]) -> list[tuple[Any, ...]]:
         """What a statement gives, both as PostgreSQL writes them: what the driver does for any type takes longer than the database does."""
+        if self.is_to_begin and self.info.transaction_status == _IN_NO_TRANSACTION:
+            with self.transaction():
+                self.execute("set transaction isolation level read committed")
+                return self.told(statement, values)
         written = [value.encode() if isinstance(value, str) else value for value in values]
         with self.lock:
             self.pgconn.send_query_params(statement.encode(), written)
@@ -253,14 +261,11 @@ class Database(Locking):
         When the connection is lost while it is concluded, nobody can tell. Then `is_done` may look, in another transaction; it must
         wait for whoever may still be at it. Others may write at the same time, unless the first thing that is done keeps them out.
         """
-        begin = "begin isolation level read committed, read write"
-        return self._transaction("written", begin, is_done, patient=patient)
+        return self._transaction("written", _BEGIN, is_done, patient=patient)
 
     def noting(self, until: float | None = None) -> AbstractContextManager[Connection]:
         """As `writing`, for what need not survive a crash: the disk is not waited for. It may be given up at a moment, as in `once`."""
-        return self._transaction(
-            "written", "begin read write; set local synchronous_commit = off", until=until
-        )
+        return self._transaction("written", f"{_BEGIN}; set local synchronous_commit = off", until=until)
 
     def tell_all(self, connection: Connection) -> None:
         """Have whoever waits told, when this transaction is carried out."""
@@ -406,7 +411,7 @@ class Database(Locking):
         if (found := self._signs_in(connection)) != self._signs:
             if connection.until is not None:
                 connection.until += _LONGEST_MAKING_S
-            connection.execute(f"begin; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
+            connection.execute(f"{_BEGIN}; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
             found = self._signs_in(connection)  # others may have been faster
             if found is None or self._is_older(found):
                 if found is not None:
@@ -442,8 +447,12 @@ class Database(Locking):
 
     def _signs_in(self, connection: Connection) -> tuple[int, int] | None:
         """What the schema is for, and its format; None when there is nothing in it."""
-        tables = "select relname from pg_class where relnamespace = to_regnamespace(?) and relkind = 'r'"
-        names = {name for (name,) in connection.execute(tables, (f'"{self.schema}"',))}
+        tables = (
+            "select relname::text from pg_class where relnamespace = to_regnamespace(?) and relkind = 'r'"
+        )
+        asked = f"select array({tables}), current_setting('default_transaction_isolation')"
+        [(names, isolation)] = connection.execute(asked, (f'"{self.schema}"',))
+        connection.is_to_begin = isolation != "read committed"
         if "signs" not in names:
             return (0, 0) if names else None
         found = connection.execute(f'select application_id, format from "{self.schema}".signs').fetchone()  # noqa: S608
