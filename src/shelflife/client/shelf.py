@@ -16,7 +16,7 @@ from shelflife.client.positions import Place
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
-from shelflife.client.stores import Known, Store, StoreError, Write, Written
+from shelflife.client.stores import Known, LosesWrites, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.forks import Locking
@@ -222,7 +222,8 @@ class Shelf:
         self.doubts = Doubts()
         self.words = words
         self._clock = clock
-        self._set_backs: dict[Root, int] = {}
+        self._losing = store if isinstance(store, LosesWrites) else None
+        self._set_backs = dict(self._losing.set_backs) if self._losing is not None else {}
         """How often the store was found to have lost writes of a root, as far as that has been dealt with."""
         self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
@@ -264,16 +265,16 @@ class Shelf:
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
         known = self.store.known(root)
-        if self._remote is not None:
-            self._heed_set_backs(self._remote, root)
+        if self._losing is not None and self._losing.set_backs:
+            self._heed_set_backs(self._losing, root)
         return known
 
-    def _heed_set_backs(self, remote: RemoteStore, root: Root) -> None:
-        set_back_count = remote.set_backs.get(root, 0)
-        if self._set_backs.setdefault(root, set_back_count) != set_back_count:
+    def _heed_set_backs(self, losing: LosesWrites, root: Root) -> None:
+        set_back_count = losing.set_backs.get(root, 0)
+        if self._set_backs.get(root, 0) != set_back_count:
             self._set_backs[root] = set_back_count
             self.doubts.add(root)
-            self.telling.store_has_lost(f"the memory {remote.where} has lost what was written to it last")
+            self.telling.store_has_lost(f"the memory {losing.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
         """The same, with what is known under this strategy.
@@ -400,7 +401,7 @@ class Shelf:
         if self.doubts.standing_of(root) is not USABLE:
             return []
         known, found = self._found(root, operation, request)
-        if not found or (self._remote is not None and root in self.doubts):
+        if not found or (self._losing is not None and self._losing.set_backs and root in self.doubts):
             return []
         knowledge = known.knowledge
         if knowledge.strategy != self._strategy_name:
@@ -433,8 +434,8 @@ class Shelf:
         except StoreError as error:
             telling.store_failed(error, "read")
             return _NOTHING_KNOWN, []
-        if self._remote is not None:
-            self._heed_set_backs(self._remote, root)
+        if self._losing is not None and self._losing.set_backs:
+            self._heed_set_backs(self._losing, root)
         if telling.failing_at:
             telling.store_works("read")
         return known, found
