@@ -11,6 +11,7 @@ FROM_THE_BOTTOM = (
     "errors",
     "forks",
     "clocks",
+    "places",
     "sqlite_files",
     "postgres_databases",
     "fingerprints",

@@ -13,7 +13,7 @@ class Proxy:
     """Listens on a port, and hands each connection to the next of the addresses."""
 
     def __init__(self, *addresses):
-        self._turns = itertools.cycle(_place_of(address) for address in addresses)
+        self.turn_to(*addresses)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
@@ -26,6 +26,10 @@ class Proxy:
         """How much it has handed on."""
         self._open = set()
         self._is_over = False
+
+    def turn_to(self, *addresses):
+        """From now on hand connections to these. Those that there are go on."""
+        self._turns = itertools.cycle(_place_of(address) for address in addresses)
 
     def __enter__(self):
         threading.Thread(target=self._accept, daemon=True).start()

@@ -16,6 +16,7 @@ from shelflife.sqlite_files import Kind
 from tests.engines import engine
 from tests.processes import wait_until
 from tests.proxies import Proxy
+from tests.threads import at_once
 
 
 class NotesError(ShelflifeError):
@@ -252,3 +253,29 @@ def test_that_others_wait_for_each_other_does_not_mean_that_the_database_is_away
     with pytest.raises(NotesError, match="terminating connection") as ended, database.writing() as connection:
         connection.execute("select pg_terminate_backend(pg_backend_pid())")
     assert [one.value.is_away for one in (locked, slow, busy, ended)] == [False, False, False, True]
+
+
+def test_one_whose_transactions_are_isolated_more_than_is_needed_is_as_good_as_any(postgres_url):
+    """As a role may have it by default."""
+    url = f"{postgres_url}&options=-cdefault_transaction_isolation%3Dserializable"
+    several = [Database(url, NOTES) for _ in range(4)]
+    count_one = f'update "{several[0].schema}".notes set text = (text::int + 1)::text returning text'
+    opening, counting = iter(several), iter(several)
+
+    def count():
+        database = next(counting)
+        for _ in range(20):
+            database.once(count_one)
+            with database.noting() as connection:
+                connection.execute("update notes set text = (text::int + 1)::text")
+
+    with ExitStack() as stack:
+        for one in several:
+            stack.enter_context(closing(one))
+        assert at_once(lambda: next(opening).open(), 4) == []
+        note(several[0], "0")
+        assert at_once(count, 4) == []
+        assert noted(several[0]) == [str(4 * 20 * 2)]
+        with pytest.raises(NotesError, match="division by zero"):
+            several[0].once("select 1 / 0")
+        assert several[0].once("select 'as before'") == [(b"as before",)]

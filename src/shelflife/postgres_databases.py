@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
 from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 from shelflife.forks import Locking
+from shelflife.places import split_address
 from shelflife.sqlite_files import Kind
 
 with needing("postgres"):
@@ -55,8 +56,12 @@ _SETTINGS: dict[str, Any] = {
 }
 """Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
 
+_BEGIN = "begin isolation level read committed, read write"
 _OF_ALL = ("08", "53", "57P", "58")
 """How the codes of errors begin that are about more than what was asked: the connection, the room, the server and its disk."""
+
+_OUTLIVED = ("3F000", "42P01", "42703", "42883", "25006")
+"""Errors by which a connection has outlived what was found when it was made: the schema, what is in it, or a database that can be written."""
 
 _HAS_ROWS = psycopg.pq.ExecStatus.TUPLES_OK
 _IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
@@ -76,6 +81,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     longest_silence_s = 3.0
     until: float | None = None
     """When all that is done just now is given up, by the monotonic clock; None where only silence counts."""
+    is_to_begin = False
+    """Whether a statement alone would be isolated otherwise than is relied on, as some roles have it. A setting of the connection would not
+    do: behind a pooler others have it next."""
 
     is_let_go = False
     """Whether the database was closed while this was in use: then it ends when it is put back."""
@@ -101,6 +109,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def told(self, statement: str, values: Sequence[str | bytes | None]) -> list[tuple[Any, ...]]:
         """What a statement gives, both as PostgreSQL writes them: what the driver does for any type takes longer than the database does."""
+        if self.is_to_begin and self.info.transaction_status == _IN_NO_TRANSACTION:
+            with self.transaction():
+                self.execute("set transaction isolation level read committed")
+                return self.told(statement, values)
         written = [value.encode() if isinstance(value, str) else value for value in values]
         with self.lock:
             self.pgconn.send_query_params(statement.encode(), written)
@@ -120,9 +132,14 @@ def _translated(statement: str) -> bytes:
 
 
 def _is_lost(connection: Connection, error: BaseException) -> bool:
-    """Whether a connection is of no use any more: it has ended, nothing was heard for too long, or somebody was called away from it."""
+    """Whether a connection is of no use any more: it has ended, nothing was heard for too long, somebody was called away from it, or what was
+    found when it was made is not so any more."""
     is_at_work = connection.info.transaction_status in (_AT_WORK, _UNKNOWN)
-    return connection.closed or is_at_work or isinstance(error, TimeoutError)
+    return connection.closed or is_at_work or isinstance(error, TimeoutError) or _is_outlived(error)
+
+
+def _is_outlived(error: BaseException) -> bool:
+    return isinstance(error, psycopg.Error) and error.sqlstate in _OUTLIVED
 
 
 def _is_away(error: Exception) -> bool:
@@ -218,7 +235,7 @@ class Database(Locking):
     ) -> list[tuple[Any, ...]]:
         """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table.
 
-        One that was given to a connection which had ended is given to another: so it must do no harm if it is carried out twice. What has
+        One that was given to a connection which had ended, or before the schema went, is given to another: so it must do no harm if it is carried out twice. What has
         not come whole until a moment of the monotonic clock is given up, however much of it has.
         """
         with self._failing(done):
@@ -226,12 +243,12 @@ class Database(Locking):
             self._put_back(connection)
             return told
 
-    def listening(self, channel: str) -> Connection:
-        """A connection of one's own that is told what is said on a channel. Whoever has it ends it."""
+    def listening(self, *channels: str) -> Connection:
+        """A connection of one's own that is told what is said on these channels. Whoever has it ends it."""
         with self._failing("read"):
             connection = self._connected()
             try:
-                connection.execute(f'listen "{channel}"')
+                connection.execute("; ".join(f'listen "{channel}"' for channel in channels))
             except BaseException:
                 self.end(connection)
                 raise
@@ -249,14 +266,11 @@ class Database(Locking):
         When the connection is lost while it is concluded, nobody can tell. Then `is_done` may look, in another transaction; it must
         wait for whoever may still be at it. Others may write at the same time, unless the first thing that is done keeps them out.
         """
-        begin = "begin isolation level read committed, read write"
-        return self._transaction("written", begin, is_done, patient=patient)
+        return self._transaction("written", _BEGIN, is_done, patient=patient)
 
     def noting(self, until: float | None = None) -> AbstractContextManager[Connection]:
         """As `writing`, for what need not survive a crash: the disk is not waited for. It may be given up at a moment, as in `once`."""
-        return self._transaction(
-            "written", "begin read write; set local synchronous_commit = off", until=until
-        )
+        return self._transaction("written", f"{_BEGIN}; set local synchronous_commit = off", until=until)
 
     def tell_all(self, connection: Connection) -> None:
         """Have whoever waits told, when this transaction is carried out."""
@@ -341,7 +355,7 @@ class Database(Locking):
                             self._idle.append(idle)
                         raise
                     self._lose(idle)
-                    if not isinstance(error, psycopg.OperationalError):
+                    if not (isinstance(error, psycopg.OperationalError) or _is_outlived(error)):
                         raise
             connection = self._connected(until)
             try:
@@ -408,7 +422,7 @@ class Database(Locking):
         if (found := self._signs_in(connection)) != self._signs:
             if connection.until is not None:
                 connection.until += _LONGEST_MAKING_S
-            connection.execute(f"begin; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
+            connection.execute(f"{_BEGIN}; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
             found = self._signs_in(connection)  # others may have been faster
             if found is None or self._is_older(found):
                 if found is not None:
@@ -444,8 +458,12 @@ class Database(Locking):
 
     def _signs_in(self, connection: Connection) -> tuple[int, int] | None:
         """What the schema is for, and its format; None when there is nothing in it."""
-        tables = "select relname from pg_class where relnamespace = to_regnamespace(?) and relkind = 'r'"
-        names = {name for (name,) in connection.execute(tables, (f'"{self.schema}"',))}
+        tables = (
+            "select relname::text from pg_class where relnamespace = to_regnamespace(?) and relkind = 'r'"
+        )
+        asked = f"select array({tables}), current_setting('default_transaction_isolation')"
+        [(names, isolation)] = connection.execute(asked, (f'"{self.schema}"',))
+        connection.is_to_begin = isolation != "read committed"
         if "signs" not in names:
             return (0, 0) if names else None
         found = connection.execute(f'select application_id, format from "{self.schema}".signs').fetchone()  # noqa: S608
@@ -468,17 +486,16 @@ class Database(Locking):
 
 
 def _settings_in(url: str, kind: Kind, schema: str) -> tuple[dict[str, Any], str]:
-    """How to connect, and to which schema. What cannot be read is not repeated: there may be a password in it."""
+    """How to connect, and to which schema."""
     try:
-        address = urlsplit(url)
-        if address.netloc.count("@") > 1 or "@" in address.path:
-            raise ValueError(url)  # it may be a part of a password that is not escaped
+        address = split_address(url)
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         schema = query.pop("schema", schema)
         settings = conninfo_to_dict(address._replace(query=urlencode(query)).geturl())
     except (ValueError, psycopg.Error):
         raise kind.error(
-            f"the address of the {kind.name} cannot be read; give one as in postgresql://user@host/database"
+            f"the address of the {kind.name} cannot be read; give one as in postgresql://user@host/database, and in a"
+            " password %40 for @"
         ) from None
     if not _SCHEMA_NAME.fullmatch(schema):
         raise kind.error(

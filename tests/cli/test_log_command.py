@@ -7,7 +7,7 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.contract.positions import Named
-from shelflife.server import Registry, SqliteLog
+from shelflife.server import LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.logs import log_at
 from shelflife.server.wire import Level
@@ -75,3 +75,35 @@ def test_a_database_that_is_not_there_is_told_without_its_password(capsys):
         "shelflife: the log postgresql://127.0.0.1:1/shop?schema=shelflife cannot be opened"
     )
     assert ("secret" in told, told.count("\n")) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://shop:s3cr3t@127.0.0.1:1/shop",
+        "mysql://shop:s3cr3t@127.0.0.1:1/shop",
+        "PostgreSQL://shop:s3cr3t@127.0.0.1:1/shop",
+        " postgresql://shop:s3cr3t@127.0.0.1:1/shop",
+        "redis://shop:s3cr3t@127.0.0.1:1/0",
+        "postgresql:/shop:s3cr3t@127.0.0.1:1/shop",
+        "postgresql://shop:24680#s3cr3t@127.0.0.1:1/shop",
+    ],
+)
+def test_no_message_repeats_the_password_of_an_address_that_no_log_can_be_at(address, capsys):
+    with pytest.raises(LogError) as refused:
+        Provider({}, log=address)
+    commands = (["log", "renew"], ["serve", "acme", "--port", "0", "--state"], ["forecast", "--log"])
+    for command in commands:
+        assert main([*command, address]) != 0
+    told = f"{refused.value} {capsys.readouterr().err}"
+    assert told.count("a log can be") + told.count("cannot be") >= 1 + len(commands)
+    assert "s3cr3t" not in told
+    assert "24680" not in told
+
+
+def test_an_address_may_name_the_file_of_a_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for address in ("sqlite:///state.db", f"sqlite:///{tmp_path}/state.db", "state.db"):
+        with closing(log_at(address)) as log:
+            log.renew() if log.declared() else Registry({"codes": {}}, log=log)
+    assert [path.name for path in tmp_path.glob("*.db")] == ["state.db"]

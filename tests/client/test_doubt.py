@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -225,3 +226,26 @@ def test_a_file_that_stays_locked_is_waited_for_once_and_not_with_every_reply(pa
         memory.store._circuit.close()  # as a moment later
         moves_on(memory)
         assert memory.store.known(ROOT).revision > before
+
+
+def test_a_file_that_was_put_back_from_an_older_copy_is_asked_about_before_anything_is_used(
+    tmp_path, address, provider
+):
+    path, copy = tmp_path / "memory.db", tmp_path / "copy.db"
+    with closing(SqliteStore(path)) as store, Agent(address, store=store, names_positions=True) as agent:
+        agent.call(GOVERNED)
+        with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(copy)) as other:
+            file.backup(other)
+        rotate(provider)
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        for one in tmp_path.glob("memory.db*"):
+            one.unlink()
+        shutil.copy(copy, path)
+        assert knows(agent, GOVERNED) == []
+        assert "has lost what was written" in agent.of(StoreFailed)[0].why
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        store.close()
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        assert len(agent.of(StoreFailed)) == 1

@@ -4,13 +4,16 @@ import threading
 import time
 from contextlib import closing
 
-from shelflife.client.near import LONGEST_LAG_S
+import redis
+
+from shelflife.client.near import LONGEST_LAG_S, News
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Told
 from shelflife.clocks import unsleeping_s
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, eventually, is_recalled_no_longer_than_the_lag, trips_of
 from tests.client.responses import rejection, said
+from tests.poolers import Pooler
 from tests.proxies import Proxy
 from tests.threads import at_once
 
@@ -99,6 +102,45 @@ def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, ope
         assert near.recall("http://h", OPERATION, {}) == []
 
 
+def test_near_behind_a_pooler_that_hands_out_connections_by_transaction_each_recall_asks(
+    postgres_url, opened, caplog
+):
+    with Pooler(postgres_url) as pooler:
+        url = f"postgresql://postgres@127.0.0.1:{pooler.port}/postgres?sslmode=disable&{postgres_url.rpartition('&')[2]}"
+        near, other = opened(url, near=True), opened(url)
+        other.observe(said(rejection()))
+        near.recall("http://h", OPERATION, {})
+        eventually(lambda: "what others write to the memory is not heard of" in caplog.text)
+        assert len(near.recall("http://h", OPERATION, {})) == 1
+        other.forget("http://h")
+        assert near.recall("http://h", OPERATION, {}) == []
+        assert near.store.lag_s == float("inf")
+
+
+def test_near_a_valkey_that_has_become_a_replica_is_not_believed(valkey_url, opened, caplog):
+    with closing(redis.Redis.from_url(valkey_url)) as client:
+        near = opened(valkey_url, near=True)
+        near.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        client.replicaof("127.0.0.1", 1)  # its primary cannot be reached, and it answers as before
+        try:
+            eventually(lambda: "what others write to the memory is not heard of" in caplog.text)
+            assert near.recall("http://h", OPERATION, {}) == []
+        finally:
+            client.replicaof("NO", "ONE")
+
+
+def test_near_what_is_written_in_another_database_of_a_valkey_is_not_heard(valkey_url, opened):
+    near, other = opened(valkey_url, near=True), opened(valkey_url.removesuffix("0") + "1")
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    life = near.store._channel.life
+    other.observe(said(rejection(when={"a": 1})))
+    written_at = unsleeping_s()
+    eventually(lambda: near.store._channel.caught_up_at > written_at)
+    assert near.store._channel.newest == {}
+    assert near.store._channel.life is life
+
+
 def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
     near, other = opened(where, near=True), opened(where)
     other.observe(said(rejection()))
@@ -140,6 +182,7 @@ class Slow(RemoteStore):
 
     def __init__(self):
         self.may_listen = threading.Event()
+        self._told = []
         super().__init__("a variable", namespace="n", near=True)
 
     def _look(self, look):
@@ -151,12 +194,13 @@ class Slow(RemoteStore):
         self.may_listen.wait()
         return self
 
+    def ask(self, sign):
+        self._told.append(sign)
+
     def wait(self, timeout_s):
         time.sleep(0.01)
-        return []
-
-    def catch_up(self):
-        return []
+        told, self._told = self._told, []
+        return told
 
     def _nothing(self, *given):
         return []
@@ -175,6 +219,18 @@ def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_f
             eventually(lambda: store.lag_s < LONGEST_LAG_S)
             store.known(ORIGIN)
         assert store.known(ORIGIN).revision == 2 << 31
+
+
+def test_near_an_engine_that_loses_a_write_which_was_only_heard_of_is_noticed():
+    with closing(Slow()) as store:
+        store.may_listen.set()
+        eventually(lambda: store.known(ORIGIN) and store.lag_s < LONGEST_LAG_S)
+        store.known(ORIGIN)
+        store._told.append(News(ORIGIN, 1 << 31, 2 << 31, b"{}"))
+        eventually(lambda: store.guessed(ORIGIN).revision == 2 << 31)
+        store.close()  # and it is asked again: there the write is not
+        assert store.known(ORIGIN).revision == 1 << 31
+        assert store.set_backs[ORIGIN] == 1
 
 
 def test_near_recalls_that_come_at_once_begin_to_listen_once(where, opened):

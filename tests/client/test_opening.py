@@ -41,12 +41,18 @@ def test_a_memory_says_where_it_lives_in_one_word(tmp_path, postgres_url, valkey
         ("postgresql://me:secret@[host/db", {}, "the address of the memory cannot be read"),
         ("postgresql://me:a@secret@127.0.0.1:1/d", {}, "the address of the memory cannot be read"),
         ("redis://me:12/secret@127.0.0.1:1/0", {}, "the address of the memory cannot be read"),
+        ("redis://:24680#secret@127.0.0.1:1/0", {}, "cannot be read; give one as in redis://host:6379/0"),
+        ("redis://:24680?secret@127.0.0.1:1/0", {}, "cannot be read; give one as in redis://host:6379/0"),
+        ("postgresql://me:24680#secret@127.0.0.1:1/d", {}, "the address of the memory cannot be read"),
+        ("postgresql:/me:secret@127.0.0.1/d", {}, "this is not where a memory can be"),
+        ("me:secret@mysql://127.0.0.1/d", {}, "this is not where a memory can be"),
     ],
 )
 def test_what_is_no_place_for_a_memory_is_told_in_one_sentence(where, settings, why):
     with pytest.raises((ValueError, StoreError), match=why) as refusal:
         Memory.at(where, **settings)
     assert "secret" not in str(refusal.value)
+    assert "24680" not in str(refusal.value)
 
 
 def test_a_memory_that_holds_nothing_open_can_be_closed():

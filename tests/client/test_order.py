@@ -394,6 +394,20 @@ def test_a_log_that_comes_back_within_ten_minutes_answers_beside_another():
     assert goes_to(HERE) is False
 
 
+@pytest.mark.spec("11.30")
+def test_several_logs_are_noticed_by_an_agent_whose_clock_is_behind_the_others():
+    told, clock = [], Clock()
+    memory = placed(on_event=told.append, clock=clock, ask=Server(to=HERE))
+    for at in (ANOTHER, HERE):
+        named = memory.contract_at(ROOT)
+        replied(memory, named, at={"to": at, "from": named, "unknown": "foreign"})
+        clock.now -= 30
+    assert [event.several for event in told if isinstance(event, LogLost)] == [False, True]
+    memory.revalidate(ROOT, OPERATION, {})
+    assert recalled(memory) == ["F"]  # once
+    assert recalled(memory) == []
+
+
 @pytest.mark.spec("11.31")
 def test_a_server_that_does_not_answer_is_asked_ever_later():
     clock, silent = Clock(), Server()

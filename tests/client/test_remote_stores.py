@@ -357,7 +357,7 @@ def put_back(where, copy):
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 3"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 4"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())
@@ -544,3 +544,14 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     with pytest.raises(StoreError, match="cannot be written"):
         put(store, bad, root=bad.root)
     assert put(store, entry("b")) is not None
+
+
+def test_a_schema_that_is_dropped_under_an_agent_is_made_again_and_counts_as_a_loss(postgres, postgres_url):
+    with closing(PostgresStore(postgres_url)) as store:
+        put(store, entry())
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(f"drop schema {postgres_url.rpartition('=')[2]} cascade")
+        assert store.at(ORIGIN, [entry().place]) == []
+        assert store.set_backs[ORIGIN] == 1
+        put(store, entry())
+        assert store.at(ORIGIN, [entry().place]) == [entry()]

@@ -1,14 +1,19 @@
 """What only a store in Valkey does: an eviction takes what must go at once, and puts the rest in order later."""
 
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import combinations
 
 import pytest
 import redis
 
 from shelflife.client import Knowledge, StoreError, Write
-from shelflife.client.valkey import ValkeyStore
+from shelflife.client.near import LONGEST_LAG_S
+from shelflife.client.valkey import ValkeyStore, _tag
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, entry, put
+from tests.client.remote import eventually
+from tests.engines import engine
+from tests.proxies import Proxy
 
 PREFIX = f"shelflife:{{default {ORIGIN}}}:"
 
@@ -163,3 +168,89 @@ def test_one_that_is_no_primary_any_more_is_not_believed(store, client):
             store.at(ORIGIN, [entry().place])
     finally:
         client.replicaof("NO", "ONE")
+
+
+def test_one_that_has_become_a_replica_is_left_for_the_primary_at_the_same_address(valkey_url, client):
+    with (
+        engine("valkey") as other,
+        Proxy(valkey_url) as address,
+        closing(ValkeyStore(address.url_of(valkey_url))) as store,
+        closing(ValkeyStore(other.url)) as agent,
+    ):
+        put(store, entry())
+        put(agent, entry("b"))
+        address.turn_to(other.url)
+        client.replicaof("127.0.0.1", 1)  # which ends none of its connections
+        try:
+            assert store.at(ORIGIN, [entry("b").place]) == [entry("b")]
+            put(store, entry("c"))
+            assert agent.at(ORIGIN, [entry("c").place]) == [entry("c")]
+        finally:
+            client.replicaof("NO", "ONE")
+
+
+def test_one_that_drops_keys_by_itself_under_an_agent_is_refused_over_the_next_connection(store, client):
+    put(store, entry())
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.client_kill_filter(_type="normal", skipme=True)
+    try:
+        with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
+            store.known(ORIGIN)
+        assert store.diary is not None
+        client.config_set("maxmemory-policy", "noeviction")
+        store.known(ORIGIN)
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(StoreError, match="allkeys-lru"):
+            store.diary.read()
+        with pytest.raises(StoreError, match="allkeys-lru"):
+            store.known(ORIGIN)
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_whatever_keys_are_lost_nothing_is_found_that_had_to_go(valkey_url, client):
+    leading = ("root", "entries", "filing", f"tag:{_tag('row')}", "tags")
+    others = ("kinds", "places", "shapes:POST /x", "used")
+    for lost in (*combinations(leading, 2), *((name,) for name in (*leading, *others))):
+        client.flushall()
+        with closing(ValkeyStore(valkey_url)) as store:
+            put(store, entry("a"), entry("b"), tags=("row", "table"))
+            put(store, entry("c"), tags=("other",))
+            client.delete(*(f"{PREFIX}{name}" for name in lost))
+            with suppress(StoreError):
+                put(store, entry("d"), tags=("row",))  # what is lost may be made anew
+            with suppress(StoreError):
+                drop(store, "row")
+                with closing(ValkeyStore(valkey_url)) as other:
+                    places = [entry(plan).place for plan in "abd"]
+                    assert other.at(ORIGIN, places) == [], lost
+            client.sadd(f"{PREFIX}tag:left behind", "x")
+            store.clear()
+            assert [*client.scan_iter("*")] == []
+            put(store, entry())
+
+
+def test_a_user_who_may_not_publish_is_refused_before_anything_is_written(valkey_url, client):
+    commands = ["+@all", "-@dangerous", "+info"]  # as the guide says
+    rights = {"enabled": True, "passwords": ["+word"], "keys": ["shelflife:*"], "commands": commands}
+    client.acl_setuser("agent", channels=["shelflife:*"], **rights)
+    try:
+        with closing(ValkeyStore(valkey_url.replace("//", "//agent:word@"), near=True)) as store:
+            put(store, entry())
+            eventually(lambda: store.known(ORIGIN) and store.lag_s < LONGEST_LAG_S)
+            store.clear()
+            put(store, entry())
+            assert [*store.entries()] == [entry()]
+            assert store.diary.read() == []
+            before = store.known(ORIGIN)
+            client.acl_setuser("agent", reset_channels=True, **rights)
+            for _ in range(2):  # over a connection that there is, and over a new one
+                with pytest.raises(
+                    StoreError, match="its user may not publish what is written; allow that with"
+                ):
+                    drop(store, "t")
+        with closing(ValkeyStore(valkey_url)) as other:
+            assert other.known(ORIGIN) == before
+            assert other.at(ORIGIN, [entry().place]) == [entry()]
+    finally:
+        client.acl_deluser("agent")

@@ -515,3 +515,21 @@ def test_a_task_that_is_cancelled_ends_its_follower():
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(story(address))
         assert time.monotonic() - begun[0] < AT_ONCE_S
+
+
+def test_an_event_loop_does_not_wait_for_the_engine_of_a_memory(valkey_url):
+    provider = acme_provider()
+    looked_in = set()
+
+    async def story(address):
+        async with AsyncFollower(memory, address) as follower:
+            rotate(provider)
+            assert await follower.wait_for(position_of(provider), SOON_S)
+        return threading.current_thread()
+
+    with serving(acme_app(provider)) as address, contextlib.closing(Memory.at(valkey_url)) as memory:
+        look = memory.store._look
+        memory.store._look = lambda given: (looked_in.add(threading.current_thread()), look(given))[1]
+        loop_thread = asyncio.run(story(address))
+    assert looked_in
+    assert loop_thread not in looked_in

@@ -6,7 +6,7 @@ import sqlite3
 
 from shelflife.contract import Rule
 from shelflife.server import Registry, SqliteLog
-from shelflife.server.logs import is_url, log_at
+from shelflife.server.logs import is_file, log_at
 
 CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -16,7 +16,7 @@ class Opened:
     """A registry on a log that is closed at the end of the block, as a process would."""
 
     def __init__(self, path, codes=CODES, rules=(TIE,), **options):
-        self.file = log_at(path) if is_url(path) else SqliteLog(path, busy_timeout_s=60)
+        self.file = log_at(path) if is_file(path) is None else SqliteLog(path, busy_timeout_s=60)
         tables = {"codes": codes, "promos": {"SUMMER": {}, "WINTER": {}}}
         options = {"versions": {"codes": "1.0.0", "promos": "1.0.0"}} | options
         try:
@@ -47,5 +47,5 @@ def fork_again_and_again(place):
             assert reg.rows("codes")["growth"] == {"code": f"of child {number}"}
         reg.reload_table("codes", set={"growth": {"code": "of the parent"}})
         reg.close()
-        if not is_url(place):
+        if is_file(place) is not None:
             assert sqlite3.connect(place).execute("pragma integrity_check").fetchone() == ("ok",)

@@ -9,10 +9,8 @@ import sqlite3
 import threading
 from contextlib import ExitStack, closing, suppress
 
-import msgspec
 import pytest
 
-from shelflife.clocks import unsleeping_s
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
@@ -169,43 +167,6 @@ def test_registries_that_start_together_take_up_redeclared_rows_once(place):
         with Opened(place, codes={"growth": {"code": "SPRING"}}) as other:
             assert other.rows("codes") == {"growth": {"code": "WINTER"}}
             assert other.state.number == one.state.number == 2
-
-
-@pytest.mark.spec("7.17")
-def test_whoever_asks_how_far_all_have_come_waits_for_those_that_follow(place):
-    with Opened(place) as one, Opened(place) as other, Opened(place) as no_worker:
-        assert no_worker.workers().live == 0
-        one.follow()
-        other.follow()
-        for number in range(5):
-            no_worker.reload_table("codes", set={"growth": {"code": f"WINTER{number}"}})
-            assert msgspec.structs.astuple(no_worker.workers(20)) == (2, 0)
-            assert one.rows("codes") == other.rows("codes") == no_worker.rows("codes")
-            assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
-        other.close()
-        assert msgspec.structs.astuple(one.workers()) == (1, 0)
-
-
-@pytest.mark.spec("7.17")
-def test_a_worker_that_hangs_is_behind_until_it_tells_nothing_any_more(place, monkeypatch):
-    """It may tell what it knows for as long as its provider says. Others count with it for longer than that."""
-    monkeypatch.setattr("shelflife.server.keeping_up._SIGN_OF_LIFE_S", 0.1)
-    is_hanging, is_over = threading.Event(), threading.Event()
-    with Opened(place) as one, Opened(place, stale_for_s=1) as other:
-        other.follow()
-        one.follow()
-        go_on = other._log.wait
-        monkeypatch.setattr(other._log, "wait", lambda s: (is_hanging.set(), is_over.wait(), go_on(s)))
-        assert is_hanging.wait(60)
-        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
-        assert msgspec.structs.astuple(one.workers(0.1)) == (2, 1)
-        assert not other.is_out_of_date
-        assert msgspec.structs.astuple(one.workers(20)) == (1, 0)
-        assert other.is_out_of_date
-        is_over.set()
-        wait_until(lambda: not other.is_out_of_date)
-        assert other.rows("codes") == one.rows("codes")
-        assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
 
 
 @pytest.mark.spec("7.14")
@@ -452,7 +413,7 @@ import sys
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.log import InProcessLog
-from shelflife.server.logs import is_url, log_at
+from shelflife.server.logs import is_file, log_at
 
 def content(number):
     return {str(key): {"number": number} for key in range(300)}
@@ -516,43 +477,6 @@ def test_registries_of_fewer_tables_leave_the_others_in_a_log_of_this_process():
     for registry in (one, later):
         assert registry.rows("codes") == CODES
         assert {*registry.rows("promos")} == {"SUMMER", "WINTER"}
-
-
-def test_a_worker_that_ends_vouches_for_nothing_once_others_count_without_it(place, monkeypatch):
-    with closing(Provider({"codes": CODES}, log=place)) as provider, Opened(place, rules=()) as other:
-        log, vouched = provider.registry._log, []
-        note = log.note
-
-        def noting(worker, number, for_s):
-            note(worker, number, for_s)
-            if not for_s and not vouched:  # now a reload is told that nobody is behind
-                other.reload_table("codes", set={"growth": {"code": "WINTER"}})
-                assert other.workers().behind == 0
-                vouched.append(provider.plain_pin(lambda *asked: None, ()))
-
-        monkeypatch.setattr(log, "note", noting)
-        provider.be_ready()
-        assert provider.plain_pin(lambda *asked: None, ()) is not None
-        provider.close()
-        assert vouched == [None]
-        provider.be_ready()
-        assert provider.plain_pin(lambda *asked: None, ()).state.tables["codes"].rows["growth"] == {
-            "code": "WINTER"
-        }
-
-
-def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looked(place, monkeypatch):
-    with closing(Provider({"codes": CODES}, log=place)) as provider:
-        provider.be_ready()
-        is_asleep, may_look = threading.Event(), threading.Event()
-        with monkeypatch.context() as asleep:
-            asleep.setattr(provider.registry._log, "wait", lambda _: (is_asleep.set(), may_look.wait(60)))
-            assert is_asleep.wait(60)
-            asleep.setattr("shelflife.server.keeping_up.unsleeping_s", lambda: unsleeping_s() + 3600)
-            assert provider.registry.is_out_of_date
-            may_look.set()
-            wait_until(lambda: not provider.registry.is_out_of_date)
-        provider.close()
 
 
 def test_that_there_was_a_change_is_known_for_longer_than_its_rows(place, small_tails):

@@ -14,7 +14,7 @@ import pytest
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Provider, sql_log
-from shelflife.server.logs import is_url, log_at
+from shelflife.server.logs import is_file, log_at
 from tests.processes import wait_until
 from tests.server.shop_workers import ORDER, shop_workers
 
@@ -286,7 +286,7 @@ def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_c
         with nursery.forked(FORKING, place, is_heard=True) as process:
             assert (process.wait(300), process.stderr.read()) == (0, "")
             assert process.stdout.read() == f"{5 * 25} {attempt * 5 * 25}\n"
-    if not is_url(place):
+    if is_file(place) is not None:
         assert_unharmed(place)
 
 

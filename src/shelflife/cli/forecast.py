@@ -87,9 +87,14 @@ def _forecast(options: argparse.Namespace) -> None:
 
 def _is_log(options: argparse.Namespace) -> bool:
     """Whether it is a log. A file that is none of the two is taken for a memory, which says what is wrong with it."""
-    path = is_file(options.where)
-    if options.log or path is None or not Path(path).is_file():
-        return bool(options.log)
+    if options.log:
+        return True
+    try:
+        path = is_file(options.where)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if path is None or not Path(path).is_file():
+        return False
     try:
         SqliteStore(path, read_only=True).close()
     except StoreError:
@@ -118,11 +123,13 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
     """By when each change was made. What the log was begun with, and new tables, are no changes."""
     with needing("server"):
         from shelflife.server import LogError
-        from shelflife.server.logs import is_url, log_at
+        from shelflife.server.logs import is_file as is_log_file
+        from shelflife.server.logs import log_at
         from shelflife.server.state import State
-    if not is_url(options.where) and not Path(options.where).is_file():
-        raise CommandError(f"there is no file {options.where}")
     try:
+        path = is_log_file(options.where)
+        if path is not None and not Path(path).is_file():
+            raise CommandError(f"there is no file {path}")
         with needing("postgres"), closing(log_at(options.where)) as log:
             state = log.read(-1, "")
     except LogError as error:

@@ -31,10 +31,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _renew(options: argparse.Namespace) -> None:
     with needing("server"):
         from shelflife.server import LogError
-        from shelflife.server.logs import is_url, log_at
-    if not is_url(options.log) and not Path(options.log).exists():
-        raise CommandError(f"there is no file {options.log}")
+        from shelflife.server.logs import is_file, log_at
     try:
+        path = is_file(options.log)
+        if path is not None and not Path(path).exists():
+            raise CommandError(f"there is no file {path}")
         with needing("postgres"), closing(log_at(options.log)) as log:
             log.renew()
     except LogError as error:

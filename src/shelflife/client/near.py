@@ -2,6 +2,7 @@
 
 import logging
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +25,8 @@ LONGEST_LAG_S = 1.0
 _LONGEST_UNASKED_S = 10.0
 """After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
-_PING_EVERY_S = 0.2
+_SIGN_EVERY_S = 0.2
+_LONGEST_SIGN_S = 1.0
 _PAUSE_S = 1.0
 _MOST_ROOTS = 10_000
 
@@ -64,11 +66,15 @@ class News(msgspec.Struct, frozen=True):
 class Listener(Protocol):
     """A connection over which an engine tells of writes. Every verb may raise what its driver raises."""
 
-    def wait(self, timeout_s: float) -> Iterable[News]:
-        """What is told within this time; at once when there is something."""
+    def wait(self, timeout_s: float) -> Iterable[News | str]:
+        """What is told within this time, in the order in which it came about; at once when there is something. A text is a sign."""
 
-    def catch_up(self) -> Iterable[News]:
-        """Ask the engine for a sign, and give all that it has told up to that."""
+    def ask(self, sign: str) -> None:
+        """Have the engine tell this sign, as it tells of a write: whatever a write needs, this does too.
+
+        It is asked for over another connection. An answer over the one that listens would only show that somebody is there: a pooler
+        answers by any of its connections, and one that has ceased to be the primary answers as before.
+        """
 
     def close(self) -> None:
         """Leave it."""
@@ -167,13 +173,27 @@ class Channel(Locking):
         self._hear(None)
         self._is_told = False
         while self._is_wanted:
-            asked_at = unsleeping_s()
-            self._take(listener.catch_up())
-            self.caught_up_at = asked_at
-            self._take(listener.wait(_PING_EVERY_S))
+            self._catch_up(listener)
+            self._take(listener.wait(_SIGN_EVERY_S))
 
-    def _take(self, told: Iterable[News]) -> None:
+    def _catch_up(self, listener: Listener) -> None:
+        """A sign that is heard shows that whatever was written before it was asked for has been heard of."""
+        sign, asked_at, until = secrets.token_hex(8), unsleeping_s(), time.monotonic() + _LONGEST_SIGN_S
+        listener.ask(sign)
+        while sign not in self._take(listener.wait(max(until - time.monotonic(), 0.0))):
+            if time.monotonic() >= until:
+                raise TimeoutError(
+                    "a sign was not heard; behind a pooler that hands out connections by transaction none is"
+                )
+        self.caught_up_at = asked_at
+
+    def _take(self, told: Iterable[News | str]) -> list[str]:
+        """Go by what was told. Of that, these are signs."""
+        signs = []
         for news in told:
+            if isinstance(news, str):
+                signs.append(news)
+                continue
             if not news.root:
                 raise ValueError("all that was in it was removed")
             if len(self.newest) > _MOST_ROOTS:
@@ -181,6 +201,7 @@ class Channel(Locking):
             # first this: whoever has looked before it and keeps what it saw after it must find out
             self.newest[news.root] = max(news.revision, self.newest.get(news.root, 0))
             self._hear(news)
+        return signs
 
     def _lose(self, error: Exception) -> None:
         self.life = None

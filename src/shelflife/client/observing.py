@@ -494,7 +494,7 @@ class Observing(Forked):
         left_at, now = before.place.at, self._clock()
         if not (left_at or before.versions.tables or before.state_tag):
             return msgspec.structs.replace(before, place=place)  # nothing was known
-        lately = [left for left, at in before.left if 0 <= now - at < SPLIT_S]
+        lately = [left for left, at in before.left if abs(now - at) < SPLIT_S]
         # A log that goes on while it is left comes back at another position. So many losses are no restarts either.
         are_several = not is_too_old and (place.at in lately or len(lately) >= _MOST_LOSSES)
         return msgspec.structs.replace(

@@ -1,14 +1,13 @@
 """Where a memory lives, in one word: a file, or an engine that many machines share."""
 
-from os import PathLike, fspath
+from os import PathLike
 from typing import Protocol, runtime_checkable
-from urllib.parse import unquote
 
 from shelflife.client.stores import Store
+from shelflife.places import POSTGRES, Place, place_of
 
 __all__ = ["Closeable", "is_file", "store_at"]
 
-_POSTGRES = ("postgresql", "postgres")
 _VALKEY = ("redis", "rediss", "valkey", "valkeys")
 
 
@@ -22,39 +21,32 @@ class Closeable(Protocol):
 
 def is_file(where: str | PathLike[str]) -> str | None:
     """The path of the file that a memory is in; None when it is in an engine. `ValueError` when it is nowhere."""
-    scheme, separator, rest = fspath(where).partition("://")
-    if not separator:
-        return fspath(where)
-    if scheme in (*_POSTGRES, *_VALKEY):
-        return None
-    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return unquote(rest[1:])
-    raise ValueError(
-        f"{scheme}:// is not where a memory can be; give a file, or an address that begins with sqlite:///,"
-        " postgresql://, redis:// or rediss://"
-    )
+    scheme, name = _place_of(where)
+    return None if scheme else name
+
+
+def _place_of(where: str | PathLike[str]) -> Place:
+    shown = "sqlite:///, postgresql://, redis:// or rediss://"
+    return place_of(where, "memory", (*POSTGRES, *_VALKEY), shown)
 
 
 def store_at(where: str | PathLike[str], *, namespace: str | None = None, near: bool = False) -> Store:
     """The store at a place. `ValueError` when there can be none."""
-    path, scheme = is_file(where), fspath(where).partition("://")[0]
-    if path is not None:
+    scheme, name = _place_of(where)
+    if not scheme:
         if namespace is not None or near:
             raise ValueError(
                 "a file has no namespaces, and is near already: they are for postgresql:// and redis://"
             )
         from shelflife.client.sqlite import SqliteStore
 
-        return SqliteStore(path)
+        return SqliteStore(name)
     named = {} if namespace is None else {"namespace": namespace}
-    if scheme in _POSTGRES:
+    if scheme in POSTGRES:
         from shelflife.client.postgres import PostgresStore
 
-        return PostgresStore(fspath(where), near=near, **named)
+        return PostgresStore(name, near=near, **named)
     from shelflife.client.valkey import ValkeyStore
 
-    return ValkeyStore(
-        fspath(where).replace("valkey", "redis", 1) if scheme.startswith("valkey") else fspath(where),
-        near=near,
-        **named,
-    )
+    url = name.replace("valkey", "redis", 1) if scheme.startswith("valkey") else name
+    return ValkeyStore(url, near=near, **named)

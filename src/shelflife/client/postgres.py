@@ -5,6 +5,8 @@ that, and then finds another one. What these do is in `postgres_schema`.
 """
 
 import hashlib
+import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -212,15 +214,20 @@ class _Notified:
 
     def __init__(self, database: Database, channel: str) -> None:
         self._database = database
-        self._connection = database.listening(channel)
+        self._signs = f"{channel}_{secrets.token_hex(8)}"
+        """A channel for signs, which are for nobody else. PostgreSQL tells of all channels in one order."""
+        self._connection = database.listening(channel, self._signs)
 
-    def wait(self, timeout_s: float) -> list[News]:
+    def wait(self, timeout_s: float) -> list[News | str]:
         told = self._connection.notifies(timeout=timeout_s, stop_after=1)
-        return [News.from_message(_decode_message(one.payload)) for one in told]
+        return [
+            one.payload if one.channel == self._signs else News.from_message(_decode_message(one.payload))
+            for one in told
+        ]
 
-    def catch_up(self) -> list[News]:
-        self._connection.execute("select 1")  # what was told before is here before the answer is
-        return self.wait(0)
+    def ask(self, sign: str) -> None:
+        until = time.monotonic() + LONGEST_VERB_S
+        self._database.once("select pg_notify($1, $2)", (self._signs, sign), until=until)
 
     def close(self) -> None:
         self._database.end(self._connection)

@@ -350,6 +350,8 @@ class RemoteStore(Remote, Forked):
             if news is None:
                 self._kept.clear()
                 return
+            if news.root in self._highest:  # it may be gone by without another look
+                self._highest[news.root] = max(self._highest[news.root], news.revision)
             seen = self._kept.get(news.root)
             if seen is None or seen.revision == news.revision:
                 return

@@ -1,7 +1,7 @@
 """What one memory finds in its store, and whether it may be used now."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from shelflife.client.moments import InMoments, Remote
 from shelflife.client.positions import Place
 from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
-from shelflife.client.stores import Known, Store, StoreError, Write, Written
+from shelflife.client.stores import Known, LosesWrites, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.forks import Locking
@@ -29,7 +29,8 @@ _ANY_TIME = nullcontext()
 _MOST_CONFIRMED = 10_000
 _MOST_ROOTS = 256
 SPLIT_S = 600.0
-"""A log that was left and is back within this time answers beside another; and so long is that believed."""
+"""A log that was left and is back within this time answers beside another; and so long is that believed. Who has noted it may have a clock
+that is ahead of this one."""
 
 MOST_TRIES = 64
 """So often at most is something decided anew because others have written."""
@@ -220,7 +221,12 @@ class Shelf:
         self.doubts = Doubts()
         self.words = words
         self._clock = clock
+        self._losing: LosesWrites | None = None
         self._set_backs: dict[Root, int] = {}
+        if isinstance(store, LosesWrites) and isinstance(
+            store.set_backs, Mapping
+        ):  # of one that has any name
+            self._losing, self._set_backs = store, dict(store.set_backs)
         """How often the store was found to have lost writes of a root, as far as that has been dealt with."""
         self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
@@ -262,16 +268,16 @@ class Shelf:
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
         known = self.store.known(root)
-        if self._remote is not None:
-            self._heed_set_backs(self._remote, root)
+        if self._losing is not None and self._losing.set_backs:
+            self._heed_set_backs(self._losing, root)
         return known
 
-    def _heed_set_backs(self, remote: Remote, root: Root) -> None:
-        set_back_count = remote.set_backs.get(root, 0)
-        if self._set_backs.setdefault(root, set_back_count) != set_back_count:
+    def _heed_set_backs(self, losing: LosesWrites, root: Root) -> None:
+        set_back_count = losing.set_backs.get(root, 0)
+        if self._set_backs.get(root, 0) != set_back_count:
             self._set_backs[root] = set_back_count
             self.doubts.add(root)
-            self.telling.store_has_lost(f"the memory {remote.where} has lost what was written to it last")
+            self.telling.store_has_lost(f"the memory {losing.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
         """The same, with what is known under this strategy.
@@ -363,7 +369,7 @@ class Shelf:
 
     def is_split(self, knowledge: Knowledge) -> bool:
         """Whether several logs were found to answer for a server not long ago."""
-        return knowledge.split_at is not None and 0 <= self._clock() - knowledge.split_at < SPLIT_S
+        return knowledge.split_at is not None and abs(self._clock() - knowledge.split_at) < SPLIT_S
 
     def confirm(self, root: Root, entries: Iterable[Entry]) -> None:
         """These were given by the server just now."""
@@ -399,7 +405,7 @@ class Shelf:
         if self.doubts.standing_of(root) is not USABLE:
             return []
         known, found = self._found(root, operation, request)
-        if not found or (self._remote is not None and root in self.doubts):
+        if not found or (self._losing is not None and self._losing.set_backs and root in self.doubts):
             return []
         knowledge = known.knowledge
         if knowledge.strategy != self._strategy_name:
@@ -432,8 +438,8 @@ class Shelf:
         except StoreError as error:
             telling.store_failed(error, "read")
             return _NOTHING_KNOWN, []
-        if self._remote is not None:
-            self._heed_set_backs(self._remote, root)
+        if self._losing is not None and self._losing.set_backs:
+            self._heed_set_backs(self._losing, root)
         if telling.failing_at:
             telling.store_works("read")
         return known, found

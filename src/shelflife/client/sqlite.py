@@ -7,6 +7,7 @@ page of the journal, so a tag that follows from another has none, and no index l
 # ruff: noqa: S608 - all statements are made of literals
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
@@ -80,6 +81,11 @@ class SqliteStore:
         """What a memory has done with it, in a file beside."""
         self._uses = Uses()
         self._seen = Seen()
+        self.where = str(path)
+        self.set_backs: Counter[Root] = Counter()
+        """How often a lower revision of a root has shown that the file was put back from an older copy."""
+        self._highest: dict[Root, int] = {}
+        """The revisions at which roots were before the file was opened anew, until they are looked at again."""
         self._circuit = Circuit(_PAUSES)
         """For writes: they may have to wait for others. Whoever reads waits for nobody."""
         if read_only:
@@ -180,7 +186,8 @@ class SqliteStore:
                         return None
                     return Change(self._connection, root, of, self._uses).written(write)
             except BaseException:
-                self._seen = Seen()  # some of it may be of this write, which was not carried out
+                self._seen.roots.pop(root, None)  # some of it may be of this write, which was not carried out
+                self._seen = self._begun_anew()
                 raise
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
@@ -229,8 +236,13 @@ class SqliteStore:
         """What was seen of the file that is there, as it is or as it was before others wrote to it."""
         connection, seen = self._file.connection(is_to_be_there=is_to_be_there), self._seen
         if connection is not seen.connection:
-            seen = self._seen = Seen(connection, connection.cursor())
+            seen = self._seen = self._begun_anew(connection)
         return seen
+
+    def _begun_anew(self, connection: sqlite3.Connection | None = None) -> Seen:
+        for root, of in self._seen.roots.items():
+            self._highest[root] = max(of.row.revision, self._highest.get(root, 0))
+        return Seen(connection, None if connection is None else connection.cursor())
 
     def _as_it_is_now(self, seen: Seen) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
@@ -247,6 +259,8 @@ class SqliteStore:
         if of.version != seen.version:
             found = self._execute(ROOT, number_of(root), root).fetchone()
             row = Row(*found) if found else Row()
+            if self._highest and found and row.revision < self._highest.pop(root, 0):
+                self.set_backs[root] += 1
             knowledge = of.known.knowledge
             if of.row.knowledge_at != row.knowledge_at:
                 statement = "select knowledge from knowledge where number = ?"

@@ -1,15 +1,15 @@
 """Where entries live. A store knows nothing of freshness: it finds by place, drops by tag, and does both whole."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.errors import ShelflifeError
 
-__all__ = ["Filed", "Known", "Store", "StoreError", "Write", "Written", "revision_after"]
+__all__ = ["Filed", "Known", "LosesWrites", "Store", "StoreError", "Write", "Written", "revision_after"]
 
 _DRAWN_BITS = 31
 
@@ -85,6 +85,19 @@ class Written(msgspec.Struct, frozen=True):
 
     stored: list[Entry]
     """The entries that were put and were not there before, or had to be revalidated."""
+
+
+@runtime_checkable
+class LosesWrites(Protocol):
+    """A store that can be put back to an earlier state, and notices it."""
+
+    @property
+    def where(self) -> str:
+        """What it is called in sentences."""
+
+    @property
+    def set_backs(self) -> Mapping[Root, int]:
+        """How often that has happened to a root."""
 
 
 class Store(Protocol):

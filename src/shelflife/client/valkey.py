@@ -4,12 +4,12 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 """
 
 import hashlib
+import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,17 +27,20 @@ from shelflife.client.valkey_scripts import (
     FINDING,
     LOOKING,
     NOTING,
+    SWEEPING,
+    TELLING,
     WRITING,
     Script,
 )
 from shelflife.extras import needing
+from shelflife.places import split_address
 
 with needing("redis"):
     import redis
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 3
+_FORMAT = 4
 _FEW_HOURS = 48
 """Of a diary they are asked for by name: a search goes through all keys that there are."""
 
@@ -90,21 +93,22 @@ class ValkeyStore(RemoteStore):
     def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
         try:
             self._client = client_of(url, longest_s=LONGEST_VERB_S, retry_count=1)
-            address = urlsplit(url)
-            if "@" in address.path or (address.path and not address.path[1:].isdecimal()):
-                raise ValueError(url)  # it may be a part of a password
+            address = split_address(url)
+            if address.path and not address.path[1:].isdecimal():
+                raise ValueError
             where = (
                 f"{address.scheme}://{address.hostname or 'localhost'}:{address.port or 6379}{address.path}"
             )
         except ValueError:
             raise StoreError(
-                "the address of the memory cannot be read; give one as in redis://host:6379/0"
-            ) from None  # there may be a password in it
+                "the address of the memory cannot be read; give one as in redis://host:6379/0, and in a password %40 for @"
+            ) from None
         self._url = url
-        self._connections = Connections(self._client)
-        self._is_checked = False
+        self._connections = Connections(self._client, self._check)
+        # What is published is heard in all databases of a Valkey, whichever it is about.
+        number = self._client.get_connection_kwargs().get("db") or 0
         self._news, self._roots, self._format, self._hours = (
-            f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format", "diary:")
+            f"shelflife:{namespace}:{what}" for what in (f"news:{number}", "roots", "format", "diary:")
         )
         super().__init__(where, namespace=namespace, near=near)
 
@@ -119,8 +123,6 @@ class ValkeyStore(RemoteStore):
         return super()._is_away(error) and not is_answer
 
     def _run(self, script: Script, root: Root, *values: str | bytes) -> Any:
-        if not self._is_checked:
-            self._check()
         return self._evaluated(script, f"{self._prefix(root)}root", *values)
 
     def _evaluated(self, script: Script, *values: str | bytes) -> Any:
@@ -131,19 +133,16 @@ class ValkeyStore(RemoteStore):
             return self._answer("EVAL", script.text, "1", *values)
 
     def _answer(self, *command: str | bytes) -> Any:
-        encoded = [part if isinstance(part, bytes) else part.encode() for part in command]
-        parts = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
-        return self._connections.answer(b"*%d\r\n%b" % (len(encoded), parts), self._moment.until)
+        return self._connections.answer(_encoded(command), self._moment.until)
 
     def _prefix(self, root: Root) -> str:
         """All keys of a root have this hash tag. What would end it early is not in a root, for no URL has braces."""
         return f"shelflife:{{{self.namespace} {root}}}:"
 
-    def _check(self) -> None:
-        """Find out, once for each start, whether it can be relied on."""
-        policy, found = (
-            told.decode(errors="replace") for told in self._evaluated(CHECKING, self._format, str(_FORMAT))
-        )
+    def _check(self, answer: Callable[[bytes], Any]) -> None:
+        """Find out, once for each connection, whether it can be relied on."""
+        asked = "EVAL", CHECKING.text, "1", self._format, str(_FORMAT), self._news
+        policy, found, may_publish = (told.decode(errors="replace") for told in answer(_encoded(asked)))
         if policy not in _SAFE_POLICIES:
             raise StoreError(
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
@@ -153,7 +152,19 @@ class ValkeyStore(RemoteStore):
             raise StoreError(
                 f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
             )
-        self._is_checked = True
+        if may_publish != "yes":
+            raise StoreError(
+                f"the memory {self.where} cannot be written: its user may not publish what is written; allow that with"
+                " ACL SETUSER and &shelflife:*"
+            )
+
+    def _check_anew(self) -> None:
+        """The same now and then: what is found to be wrong holds for all connections."""
+        try:
+            self._check(lambda command: self._connections.answer(command, self._moment.until))
+        except StoreError:
+            self._connections.close()
+            raise
 
     def _look(self, look: Look) -> Told:
         places = (*look.missing, *look.held)
@@ -211,7 +222,7 @@ class ValkeyStore(RemoteStore):
         return _entries(_decode_all(self._run(FINDING, root, *map(_tag, tags))))
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
-        self._check()
+        self._check_anew()
         for hour, of_it in groupby(noted, lambda one: one.hour):
             values = [
                 value for one in of_it for value in (_encode((one.root, one.what)), str(one.times).encode())
@@ -219,7 +230,7 @@ class ValkeyStore(RemoteStore):
             self._evaluated(COUNTING, f"{self._hours}{hour}", str(KEPT_HOURS * HOUR_S), *values)
 
     def _diary(self, since: int) -> list[Noted]:
-        self._check()
+        self._check_anew()
         hours = range(since, int(time.time()) // HOUR_S + 2)
         keys = (f"{self._hours}{hour}".encode() for hour in hours)
         if len(hours) > _FEW_HOURS:
@@ -232,7 +243,7 @@ class ValkeyStore(RemoteStore):
         ]
 
     def _known_roots(self) -> list[Root]:
-        self._check()
+        self._check_anew()
         return [root.decode() for root in self._client.smembers(self._roots)]
 
     def _entries(self) -> Iterator[Entry]:
@@ -249,59 +260,71 @@ class ValkeyStore(RemoteStore):
             self._client.srem(self._roots, root)
             if self._client.exists(f"{self._prefix(root.decode())}root"):
                 self._client.sadd(self._roots, root)  # somebody has written it meanwhile
+        for key in self._client.scan_iter(f"shelflife:{{{_literally(self.namespace)} *", count=1000):
+            self._evaluated(SWEEPING, key.partition(b"}:")[0] + b"}:root", key)
         for key in self._client.scan_iter(f"{_literally(self._hours)}*", count=1000):
             self._client.delete(key)
         self._client.delete(self._format)
-        self._is_checked = False
+        self._connections.close()  # the next one writes the format again
         self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 
     def _listening(self) -> "_Subscription":
-        return _Subscription(client_of(self._url, longest_s=LONGEST_VERB_S, retry_count=0), self._news)
+        # It must not connect anew by itself: what was published meanwhile would be missed.
+        client = client_of(self._url, longest_s=LONGEST_VERB_S, retry_count=0)
+        return _Subscription(client, self._news, self._tell)
+
+    def _tell(self, channel: str, sign: str) -> None:
+        self._moment.until = time.monotonic() + LONGEST_VERB_S
+        self._evaluated(TELLING, self._format, channel, sign)
 
     def _disconnect(self) -> None:
         self._client.close()
         self._connections.close()
-        self._is_checked = False
 
 
 class _Subscription:
     """What Valkey publishes about writes, over a connection of its own."""
 
-    def __init__(self, client: Any, channel: str) -> None:
-        """The client must not connect anew by itself: what was published meanwhile would be missed."""
-        self._client = client
+    def __init__(self, client: Any, channel: str, tell: Callable[[str, str], None]) -> None:
+        """`tell` publishes a sign, over another connection."""
+        self._client, self._tell = client, tell
+        self._signs = f"{channel}:{secrets.token_hex(8)}"
+        """A channel for signs, which are for nobody else. Valkey tells of all channels in one order."""
         self._pubsub = client.pubsub()
         try:
-            self._pubsub.subscribe(channel)
-            if self._next(LONGEST_VERB_S, "subscribe") is None:
-                raise redis.TimeoutError("it does not say that it will tell of writes")
+            self._pubsub.subscribe(channel, self._signs)
+            for _ in range(2):
+                if self._next(LONGEST_VERB_S, "subscribe") is None:
+                    raise redis.TimeoutError("it does not say that it will tell of writes")
         except BaseException:
             self.close()
             raise
 
-    def wait(self, timeout_s: float) -> list[News]:
+    def wait(self, timeout_s: float) -> list[News | str]:
         message = self._next(timeout_s, "message")
-        return [] if message is None else [_news_in(message)]
+        if message is None:
+            return []
+        return [message["data"].decode() if message["channel"].decode() == self._signs else _news_in(message)]
 
-    def catch_up(self) -> list[News]:
-        self._pubsub.ping()
-        told: list[News] = []
-        while (message := self._next(LONGEST_VERB_S, "message", "pong")) is not None:
-            if message["type"] == "pong":
-                return told
-            told.append(_news_in(message))
-        raise redis.TimeoutError("it gives no sign any more")
+    def ask(self, sign: str) -> None:
+        self._tell(self._signs, sign)
 
     def close(self) -> None:
         self._pubsub.close()
         self._client.close()
 
-    def _next(self, timeout_s: float, *kinds: str) -> Any:
+    def _next(self, timeout_s: float, kind: str) -> Any:
         """What is told next; None when the time is over."""
         message = self._pubsub.get_message(timeout=timeout_s)
-        if message is not None and message["type"] not in kinds:
+        if message is not None and message["type"] != kind:
             raise redis.ConnectionError(f"it tells of {message['type']}, and not of a write")
         return message
+
+
+def _encoded(command: Sequence[str | bytes]) -> bytes:
+    encoded = [part if isinstance(part, bytes) else part.encode() for part in command]
+    parts = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
+    return b"*%d\r\n%b" % (len(encoded), parts)
 
 
 def _news_in(message: Any) -> News:

@@ -6,6 +6,7 @@ it does beside sending and receiving takes longer than Valkey does.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,10 +17,15 @@ with needing("redis"):
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-__all__ = ["Connections", "client_of"]
+__all__ = ["Check", "Connections", "client_of"]
 
 _LONGEST_CONNECTING_S = 1.0
 _AT_ONCE = 65536
+_NO_PRIMARY = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
+"""What one says that has become a replica. It ends none of its connections, and new ones may lead to the primary."""
+
+Check = Callable[[Callable[[bytes], Any]], None]
+"""Finds out whether a Valkey can be relied on, by what that answers to commands; raises if not."""
 
 
 def client_of(url: str, *, longest_s: float, retry_count: int) -> Any:
@@ -85,6 +91,7 @@ def _bounded(kind: Any) -> Any:
     class Bounded(kind):  # type: ignore[misc]
         until = 0.0
         line: _Line | None = None
+        check: Check
 
         def _connect(self) -> _Line:
             self.line = _Line(super()._connect(), self.until)
@@ -97,6 +104,10 @@ def _bounded(kind: Any) -> Any:
         def answer(self, command: bytes) -> Any:
             if self.line is None:
                 self.connect()
+                self.check(self._answer)
+            return self._answer(command)
+
+        def _answer(self, command: bytes) -> Any:
             line: Any = self.line
             line.until = self.until
             told = line.answer(command)
@@ -106,20 +117,19 @@ def _bounded(kind: Any) -> Any:
 
 
 class Connections:
-    """Those of one store, for any number of threads."""
+    """Those of one store, for any number of threads. What was found out about a Valkey holds for a connection, and no longer."""
 
-    def __init__(self, client: Any) -> None:
-        """They are as the client's are."""
-        pool = client.connection_pool
-        self._new: Callable[[], Any] = lambda: _bounded(pool.connection_class)(**pool.connection_kwargs)
+    def __init__(self, client: Any, check: Check) -> None:
+        """They are as the client's are. Each is checked when it is made."""
+        self._pool, self._check = client.connection_pool, check
         self._idle: list[Any] = []
         """Those that nobody uses just now."""
 
     def answer(self, command: bytes, until: float) -> Any:
         """What Valkey answers to a command until this moment.
 
-        What was sent over a connection that had ended is sent again. A write that was carried out is then found to be too late, and is
-        decided anew.
+        What was sent over a connection that had ended, or to one that is no primary any more, is sent again. A write that was carried out
+        is then found to be too late, and is decided anew.
         """
         try:
             connection = self._idle.pop()
@@ -129,23 +139,31 @@ class Connections:
         try:
             try:
                 return connection.answer(command)
-            except (redis.ConnectionError, OSError) as error:
+            except (redis.ConnectionError, OSError, *_NO_PRIMARY) as error:
                 if isinstance(error, TimeoutError):
                     raise
                 connection.disconnect()
                 return connection.answer(command)
-        except redis.ResponseError:
-            raise  # which is an answer, and was read to its end
+        except redis.exceptions.NoScriptError:
+            raise  # which says nothing of the Valkey
         except BaseException:
-            connection.disconnect()  # else its answer would be taken for that of the next command
+            # Its answer could be taken for that of the next command. And whatever else is wrong, it is found out by new ones.
+            connection.disconnect()
+            self.close()
             raise
         finally:
             self._idle.append(connection)
 
+    def _new(self) -> Any:
+        connection = _bounded(self._pool.connection_class)(**self._pool.connection_kwargs)
+        connection.check = self._check
+        return connection
+
     def close(self) -> None:
         """Let go of those that nobody uses."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().disconnect()
 
     def after_fork_in_child(self) -> None:
         """What the parent is connected to is its own."""

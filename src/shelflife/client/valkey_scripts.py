@@ -3,7 +3,18 @@
 import hashlib
 from typing import NamedTuple
 
-__all__ = ["CHECKING", "CLEARING", "COUNTING", "FINDING", "LOOKING", "NOTING", "WRITING", "Script"]
+__all__ = [
+    "CHECKING",
+    "CLEARING",
+    "COUNTING",
+    "FINDING",
+    "LOOKING",
+    "NOTING",
+    "SWEEPING",
+    "TELLING",
+    "WRITING",
+    "Script",
+]
 
 _LOOK = """
 local p, revision, shapes_asked = string.sub(KEYS[1], 1, -5), ARGV[1], ARGV[3]
@@ -16,7 +27,7 @@ local shapes, counts, told = false, {}, {}
 if shapes_asked == 'lacking' or (shapes_asked == 'held' and is_other) then
   shapes = redis.call('hkeys', p .. 'shapes:' .. ARGV[2])
 end
-for i = 1, is_other and place_count or missing_count do
+for i = 1, now == '0' and 0 or is_other and place_count or missing_count do
   local found = {}
   for id in string.gmatch(redis.call('hget', p .. 'places', ARGV[5 + i]) or '', '%S+') do
     found[#found + 1] = redis.call('hget', p .. 'entries', id) or nil
@@ -30,7 +41,8 @@ end
 return '\\149' .. cmsgpack.pack(now, knowledge, shapes, counts) .. struct.pack('>BI4', 0xdd, #told) .. table.concat(told)
 """
 """A place has the ids of what is there, and an entry is found by its id, as it is told; an id under which there is none is of one that has
-left. The `del` does nothing, and is refused by one that is no primary any more: what that has may be old.
+left. What is of a root that is not there is not told. The `del` does nothing, and is refused by one that is no primary any more: what that
+has may be old.
 
 Entries are put into answers as they are: MessagePack is one value after the other, and `0xdd` and a number begin a list of so many."""
 
@@ -43,12 +55,40 @@ end
 """
 """What bears a tag, but for what has left."""
 
+_WHOLE = """
+local function expect(is_there)
+  if not is_there then
+    error('a part of what is remembered is not there: clear the memory, and let its Valkey drop nothing by itself')
+  end
+end
+local function check_whole(p)
+  expect(tonumber(redis.call('hget', p .. 'root', 'tags') or 0) == redis.call('hlen', p .. 'tags'))
+end
+local function tagged(p, tag)
+  local ids = redis.call('smembers', p .. 'tag:' .. tag)
+  expect(#ids == tonumber(redis.call('hget', p .. 'tags', tag) or 0))
+  return ids
+end
+"""
+"""A Valkey that is set so drops any key by itself. If it were one that leads from a row to its fixes, these would stay for ever. So `tags` says
+how many bear each tag, and the root how many tags there are. Whatever is missing then, what would have to go is not kept in silence."""
+
+_PUBLISH = """
+local function may_publish(channel)
+  return not redis.acl_check_cmd or redis.acl_check_cmd('publish', channel, '')
+end
+"""
+"""Whether whoever asks may tell of a write. It is asked before anything is written: a script that fails at its end is not undone."""
+
 _WRITE = """
 local p, before, after, knowledge, channel, root = string.sub(KEYS[1], 1, -5), ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call = redis.call
 if (call('hget', KEYS[1], 'revision') or '0') ~= before then return false end
+check_whole(p)
+if not may_publish(channel) then error('its user may not publish what is written; allow that with &shelflife:*') end
 local entries, filing, kinds, all_left = p .. 'entries', p .. 'filing', p .. 'kinds', p .. 'left'
 local capacity, most_left, drop, drop_ids = tonumber(ARGV[6]) or math.huge, tonumber(ARGV[7]), ARGV[8], ARGV[9]
+expect(before ~= '0' or call('exists', entries) == 0)
 local dropped, trimmed, old, dropped_counts, places, operations = {}, {}, {}, {}, {}, {}
 
 local function leave(ids, to, are_all_there)
@@ -60,8 +100,8 @@ local function leave(ids, to, are_all_there)
         local kind = string.sub(told, 114, 129)
         leaving[#leaving + 1], to[#to + 1], places[#places + 1] = some[i], told, string.sub(told, 45, 78)
         counts[kind], one_of[kind] = (counts[kind] or 0) + 1, some[i]
-      elseif are_all_there and call('sismember', all_left, some[i]) == 0 then
-        error('something that is remembered is not there')
+      elseif are_all_there then
+        expect(call('sismember', all_left, some[i]) == 1)
       end
     end
     if #leaving > 0 then
@@ -80,7 +120,7 @@ local function leave(ids, to, are_all_there)
 end
 
 for first = 1, #drop, 16 do
-  leave(call('smembers', p .. 'tag:' .. string.sub(drop, first, first + 15)), dropped, true)
+  leave(tagged(p, string.sub(drop, first, first + 15)), dropped, true)
   dropped_counts[#dropped_counts + 1] = #dropped
 end
 if drop_ids ~= '' then
@@ -114,13 +154,16 @@ if put_count > 0 or left_count > most_left or call('hlen', entries) > capacity t
         has_left[id] = true
         if not is_changed[place] then is_changed[place], changed[#changed + 1] = true, place end
         for _, tag in ipairs(tags) do
-          local tagged = by_tag[tag]
-          if tagged then tagged[#tagged + 1] = id else by_tag[tag] = {id} end
+          local ids = by_tag[tag]
+          if ids then ids[#ids + 1] = id else by_tag[tag] = {id} end
         end
       end
       leave_places(has_left, changed)
       if not keeps_use then call('zrem', used, unpack(some)) end
-      for tag, tagged in pairs(by_tag) do call('srem', p .. 'tag:' .. tag, unpack(tagged)) end
+      for tag, ids in pairs(by_tag) do
+        local gone_count = call('srem', p .. 'tag:' .. tag, unpack(ids))
+        if call('hincrby', p .. 'tags', tag, -gone_count) <= 0 then call('hdel', p .. 'tags', tag) end
+      end
       call('hdel', filing, unpack(some))
       call('srem', all_left, unpack(some))
     end
@@ -153,7 +196,9 @@ if put_count > 0 or left_count > most_left or call('hlen', entries) > capacity t
     call('hset', at_places, place, others .. id .. ' ')
     call('hset', entries, id, told)
     call('hset', filing, id, how)
-    for _, tag in ipairs(tags) do call('sadd', p .. 'tag:' .. tag, id) end
+    for _, tag in ipairs(tags) do
+      call('hincrby', p .. 'tags', tag, call('sadd', p .. 'tag:' .. tag, id))
+    end
     if call('hincrby', kinds, string.sub(told, 114, 129), 1) == 1 then
       operations[operation] = true
       call('hset', p .. 'shapes:' .. operation, shape, 1)
@@ -171,7 +216,7 @@ if put_count > 0 or left_count > most_left or call('hlen', entries) > capacity t
   left_count = call('scard', all_left)
 end
 
-call('hset', KEYS[1], 'revision', after, 'knowledge', knowledge)
+call('hset', KEYS[1], 'revision', after, 'knowledge', knowledge, 'tags', call('hlen', p .. 'tags'))
 if #places > 100 then knowledge, places, operations = '', {}, {} end
 local changed = {}
 for operation in pairs(operations) do changed[#changed + 1] = operation end
@@ -198,8 +243,9 @@ more or less. How many had been dropped is noted after each tag, and after the i
 
 _TAGGED = """
 local p, told, seen = string.sub(KEYS[1], 1, -5), {}, {}
+check_whole(p)
 for i = 1, #ARGV do
-  for _, id in ipairs(redis.call('smembers', p .. 'tag:' .. ARGV[i])) do
+  for _, id in ipairs(tagged(p, ARGV[i])) do
     if not seen[id] then
       seen[id], told[#told + 1] = true, redis.call('hget', p .. 'entries', id) or nil
     end
@@ -223,7 +269,7 @@ local keys, is_named = {}, {}
 local function name(key)
   if not is_named[key] then is_named[key], keys[#keys + 1] = true, key end
 end
-for _, what in ipairs({'root', 'entries', 'filing', 'kinds', 'left', 'places', 'used'}) do name(p .. what) end
+for _, what in ipairs({'root', 'entries', 'filing', 'kinds', 'left', 'places', 'tags', 'used'}) do name(p .. what) end
 for _, how in ipairs(redis.call('hvals', p .. 'filing')) do
   local _, _, _, operation, _, tags = unpack(cmsgpack.unpack(how))
   name(p .. 'shapes:' .. operation)
@@ -236,12 +282,27 @@ end
 """All of a root, at once: what another writes meanwhile comes before it, or is decided anew. What was put is filed until nothing else of it is
 left, so that all keys are found."""
 
+_SWEEP = """
+if redis.call('exists', KEYS[1]) == 0 then redis.call('del', ARGV[1]) end
+"""
+"""What was left of a root of which a part had been lost."""
+
 _CHECK = """
 local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or 'noeviction'
-redis.call('setnx', KEYS[1], ARGV[1])
-return {policy, redis.call('get', KEYS[1])}
+local found = redis.call('get', KEYS[1])
+if not found then
+  redis.call('set', KEYS[1], ARGV[1])
+  found = ARGV[1]
+end
+return {policy, found, may_publish(ARGV[2]) and 'yes' or 'no'}
 """
+"""One that is full can be asked, too: it is written to only where there is nothing yet."""
 
+_TELL = """
+redis.call('del', KEYS[1] .. ':nothing')
+redis.call('publish', ARGV[1], ARGV[2])
+"""
+"""A sign to whoever listens. One that is no primary any more refuses the `del`: it could publish, and hears of no writes."""
 
 _ADD_TO_DIARY = """
 for number = 2, #ARGV, 2 do
@@ -263,6 +324,7 @@ class Script(NamedTuple):
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WRITE)
-FINDING, NOTING, CHECKING, CLEARING = map(Script.of, (_TAGGED, _NOTE, _CHECK, _CLEAR))
-COUNTING = Script.of(_ADD_TO_DIARY)
+LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WHOLE + _PUBLISH + _WRITE)
+FINDING, NOTING, CHECKING = map(Script.of, (_WHOLE + _TAGGED, _NOTE, _PUBLISH + _CHECK))
+CLEARING, SWEEPING = map(Script.of, (_CLEAR, _SWEEP))
+COUNTING, TELLING = map(Script.of, (_ADD_TO_DIARY, _TELL))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from shelflife.client.asking import LARGEST_ANSWER, Question, Reply
@@ -38,6 +38,8 @@ _LONGEST_END_S = 2.0
 """Only a connection that is not there yet keeps a thread from ending at once. It is left behind then, and does nothing any more."""
 
 _MOST_SEEN = 256
+
+Outcome = TypeVar("Outcome")
 
 
 class Following(NamedTuple):
@@ -149,7 +151,10 @@ class _Follower:
         The request is a question, and the first event its answer. So whatever was in doubt is settled by connecting.
         """
         self._pause_s = _PAUSES.after(self._pause_s)
-        at, before = self.memory.contract_at(self.root, asking=True), self.memory.position(self.root)
+        memory, root = self.memory, self.root
+        at, before = await self._looked(
+            lambda: (memory.contract_at(root, asking=True), memory.position(root))
+        )
         start = _named_in(at)
         asked = {"accept": "text/event-stream", AT_HEADER: at}
         question = Question(f"{self.root}/contract/changes", headers=asked)
@@ -160,10 +165,11 @@ class _Follower:
                 heard, way = [], self._way
                 for told in stream.told(chunk):
                     heard.append(await self._taken_in(client, told, at))
-                    way = way.on_to(_named_in(self.memory.contract_at(self.root)), start)
+                    now = await self._looked(lambda: memory.contract_at(root))
+                    way = way.on_to(_named_in(now), start)
                 if not heard:
                     continue
-                position = self.memory.position(self.root)
+                position = await self._looked(lambda: memory.position(root))
                 if position is None:
                     raise ConnectionError("the memory could not go on from what it heard")
                 # Every feed begins with a sign of life. To end right after it, again and again, is no progress.
@@ -178,6 +184,11 @@ class _Follower:
                 if has_begun_anew:
                     return  # the server would go on from what the memory knew before
         raise ConnectionError("the server has ended the feed")
+
+    async def _looked(self, look: Callable[[], Outcome]) -> Outcome:
+        """What a look into the memory gives. An event loop is not held up by one on another machine."""
+        looked: Outcome = await self._reach.called(look) if self.memory.is_remote else look()
+        return looked
 
     def _opened(self, client: Any, question: Question, read_s: float) -> AbstractAsyncContextManager[Any]:
         of_a_body = {} if question.body is None else {"content-type": "application/json"}

@@ -8,9 +8,11 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Async", "Blocking"]
+
+Outcome = TypeVar("Outcome")
 
 
 class Blocking:
@@ -75,6 +77,10 @@ class Blocking:
         finally:
             timer.cancel()
 
+    async def called(self, call: Callable[[], Outcome]) -> Outcome:
+        """What something gives that may have to wait."""
+        return call()
+
     async def pause(self, seconds: float) -> None:
         """Wait, but not for longer than until the end."""
         self._over.wait(seconds)
@@ -104,6 +110,10 @@ class Async:
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
+
+    async def called(self, call: Callable[[], Outcome]) -> Outcome:
+        """What something gives that may have to wait."""
+        return await asyncio.to_thread(call)
 
     def opened(self, client: Any, *request: str, **options: Any) -> AbstractAsyncContextManager[Any]:
         """The response to a request, whose body is yet to be read."""

@@ -23,7 +23,6 @@ from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.server.endings import hear_of_the_end
 from shelflife.server.errors import LogError
 from shelflife.server.faces import Face
-from shelflife.server.keeping_up import in_time
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 
@@ -143,7 +142,7 @@ class Feed:
         registry, told = self._registry, b""
         if not registry.is_followed:
             with suppress(LogError):  # that the log is away is told, too
-                await in_time(registry.follow)
+                await registry.looks.in_time(registry.follow)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while not audience.is_over:
             turn = audience.turn  # before the state is read, as below
@@ -264,7 +263,7 @@ async def _look_at_the_end(registry: Registry, is_asked: bool, *known: Position 
     """
     is_ahead = any(one is not None and one.number > registry.state.number for one in known)
     if registry.is_shared and (is_asked or is_ahead):
-        await in_time(registry.catch_up)
+        await registry.looks.in_time(registry.catch_up)
 
 
 def _event(face: Face, known: Named) -> bytes:

@@ -16,11 +16,12 @@ from concurrent.futures import Future
 
 from shelflife.clocks import unsleeping_s
 from shelflife.contract.messages import Workers
+from shelflife.forks import Locking
 from shelflife.server.errors import LogError
 from shelflife.server.log import Log
 from shelflife.server.state import State
 
-__all__ = ["STALE_FOR_S", "Keeper", "in_time", "in_time_blocking"]
+__all__ = ["STALE_FOR_S", "Keeper", "Looks"]
 
 _log = logging.getLogger("shelflife")
 
@@ -160,31 +161,67 @@ class Keeper:
         self._at_the_end_at = looked_at
 
 
-async def in_time(call: Callable[[], None]) -> None:
-    """Have something done with the log that may have to wait, in a thread; `LogError` when it takes too long."""
-    try:
-        async with asyncio.timeout(_LONGEST_LOOK_S):
-            await asyncio.to_thread(call)
-    except TimeoutError:
-        raise _not_free() from None
+class Looks(Locking):
+    """What is done with a log where nobody may wait for long: in a thread of its own, one thing after the other.
 
+    Whoever comes while something is done shares the next turn with all who want the same: what is appended before they come is seen then.
+    So a log that hangs holds up one thread, and none that an app has use for.
+    """
 
-def in_time_blocking(call: Callable[[], None]) -> None:
-    """The same for a thread that waits. The other one is left behind when it takes too long."""
-    done = Future[None]()
+    def __init__(self) -> None:
+        self._next: dict[Callable[[], None], Future[BaseException | None]] = {}
+        self._is_at_it = False
+        super().__init__()
 
-    def run() -> None:
+    def after_fork_in_child(self) -> None:
+        super().after_fork_in_child()
+        self._next, self._is_at_it = {}, False
+
+    async def in_time(self, call: Callable[[], None]) -> None:
+        """Have something done; `LogError` when it takes too long."""
         try:
-            call()
-            done.set_result(None)
-        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
-            done.set_exception(error)
+            async with asyncio.timeout(_LONGEST_LOOK_S):
+                _raised(await asyncio.wrap_future(self._begun(call)))
+        except TimeoutError:
+            raise _not_free() from None
 
-    threading.Thread(target=run, name="shelflife-look", daemon=True).start()
-    try:
-        done.result(_LONGEST_LOOK_S)
-    except TimeoutError:
-        raise _not_free() from None
+    def in_time_blocking(self, call: Callable[[], None]) -> None:
+        """The same for a thread that waits."""
+        try:
+            _raised(self._begun(call).result(_LONGEST_LOOK_S))
+        except TimeoutError:
+            raise _not_free() from None
+
+    def _begun(self, call: Callable[[], None]) -> Future[BaseException | None]:
+        """What will become of it: what it raises, or None. It has not begun yet."""
+        with self._lock:
+            done = self._next.get(call)
+            if done is None:
+                done = self._next[call] = Future()
+                done.set_running_or_notify_cancel()  # whoever ceases to wait cancels it for nobody else
+            if not self._is_at_it:
+                self._is_at_it = True
+                threading.Thread(target=self._run, name="shelflife-look", daemon=True).start()
+            return done
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._next:
+                    self._is_at_it = False
+                    return
+                call = next(iter(self._next))
+                done = self._next.pop(call)
+            try:
+                call()
+                done.set_result(None)
+            except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+                done.set_result(error)
+
+
+def _raised(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
 
 
 def _not_free() -> LogError:

@@ -4,27 +4,38 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from shelflife.contract import Rule
+from shelflife.places import POSTGRES, Place, place_of
 from shelflife.server.declaring import GivenTables
+from shelflife.server.errors import LogError
 from shelflife.server.log import Log
 from shelflife.server.registry import Registry
 from shelflife.server.sql_log import SqlLog
 from shelflife.server.sqlite_log import SqliteLog
 
-__all__ = ["is_url", "log_at", "registry_of"]
+__all__ = ["is_file", "log_at", "registry_of"]
 
 
-def is_url(place: str | Path) -> bool:
-    """Whether it names a schema of a PostgreSQL, and not a file."""
-    return str(place).startswith(("postgresql://", "postgres://"))
+def is_file(where: str | Path) -> str | None:
+    """The path of the file that a log is in; None when it is in a schema of a PostgreSQL."""
+    scheme, name = _place_of(where)
+    return None if scheme else name
 
 
-def log_at(place: str | Path) -> SqlLog:
+def _place_of(where: str | Path) -> Place:
+    try:
+        return place_of(where, "log", POSTGRES, "sqlite:/// or postgresql://")
+    except ValueError as error:
+        raise LogError(str(error)) from None
+
+
+def log_at(where: str | Path) -> SqlLog:
     """A log in a file, or in a schema of a PostgreSQL, which needs the extra `postgres`."""
-    if is_url(place):
+    scheme, name = _place_of(where)
+    if scheme:
         from shelflife.server.postgres_log import PostgresLog  # only here: most have no PostgreSQL
 
-        return PostgresLog(str(place))
-    return SqliteLog(place)
+        return PostgresLog(name)
+    return SqliteLog(name)
 
 
 def registry_of(

@@ -11,7 +11,6 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
 from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
-from shelflife.server.keeping_up import in_time, in_time_blocking
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
@@ -50,11 +49,10 @@ class Incoming:
         """Whether the log must be looked into before the request is served."""
         return self._wants_the_end or not self._provider.is_ready
 
-    def look(self) -> None:
-        """Look into the log; `LogError` when that cannot be done."""
-        self._provider.be_ready()
-        if self._wants_the_end:
-            self._provider.registry.catch_up()
+    @property
+    def look(self) -> Callable[[], None]:
+        """Looks into the log, as far as is needed; `LogError` when that cannot be done."""
+        return self._provider.be_at_the_end if self._wants_the_end else self._provider.be_ready
 
     async def pinned(
         self,
@@ -73,7 +71,8 @@ class Incoming:
         why = None
         if self.needs_the_log:
             try:
-                in_time_blocking(self.look) if self._provider.registry.is_shared else self.look()
+                registry = self._provider.registry
+                registry.looks.in_time_blocking(self.look) if registry.is_shared else self.look()
             except LogError as error:
                 why = error
         return self.pin(find_operation, root_path, why)
@@ -141,7 +140,7 @@ async def be_ready(provider: Provider) -> None:
 async def _done_in_time(provider: Provider, look: Callable[[], None]) -> LogError | None:
     """Look into the log, in a thread where that may have to wait; what kept it from being looked into."""
     try:
-        await in_time(look) if provider.registry.is_shared else look()
+        await provider.registry.looks.in_time(look) if provider.registry.is_shared else look()
     except LogError as error:
         return error
     return None

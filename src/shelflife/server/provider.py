@@ -232,6 +232,11 @@ class Provider(Forked):
             )
         self._has_begun = True
 
+    def be_at_the_end(self) -> None:
+        """The same, and take in what others have appended to the log."""
+        self.be_ready()
+        self.registry.catch_up()
+
     def end_life(self) -> None:
         """An app that has the contract ends; the last one closes the provider."""
         self._lives -= 1

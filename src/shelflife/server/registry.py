@@ -26,7 +26,7 @@ from shelflife.server.declaring import (
 )
 from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import LogError, Overtaken, ReloadRefused, UnknownTable, UsageError
-from shelflife.server.keeping_up import STALE_FOR_S, Keeper
+from shelflife.server.keeping_up import STALE_FOR_S, Keeper, Looks
 from shelflife.server.log import (
     Change,
     Declared,
@@ -82,6 +82,8 @@ class Registry(Forked):
         self.counts = Counts(self._log)
         """What this process has counted, of changes and of all else."""
         self._changing = threading.RLock()
+        self.looks = Looks()
+        """Where a verb of this is called by whoever must not wait for long."""
         self._keeper = Keeper(self._log, self._take_in, self._tell, stale_for_s)
         self._on_change: list[Callable[[], None]] = []
         told = declaration.told() if self.is_shared else {}

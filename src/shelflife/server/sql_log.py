@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shelflife.clocks import unsleeping_s
 from shelflife.contract import Rule
 from shelflife.extras import needing
 from shelflife.server.delta import Row
@@ -44,6 +45,12 @@ create table counts (name text primary key, value bigint not null) without rowid
 create table headers (number bigint primary key, header blob not null);
 """
 KIND = Kind("log", LogError, 0x5348_4C46, 6, _SCHEMA, is_missed=True)
+
+_LONGEST_LEASE_S = 3600.0
+"""For no longer than this it is thought of how a clock was before it was put forward."""
+
+_LONGEST_STEP_S = 86_400
+"""So far at most a clock is put forward while workers run; what was noted of them is kept for longer than that."""
 
 _ROWS = "select key, row from rows where table_name = ?"
 _MADE = "select header from headers order by number"
@@ -84,6 +91,12 @@ class SqlLog:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self._noted = ""
+        """The worker that was noted last."""
+        self._offsets: tuple[tuple[float, float], ...] = ()
+        """When the clock of the tables was read, by one of ours that never steps, and how far it was ahead of that. Of those that were
+        lower than all later ones."""
+        self._lease_s = 0.0
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something may have been appended, or the time is over."""
@@ -157,25 +170,55 @@ class SqlLog:
             return {name: _decode_texts(digests) for name, digests in stored}
 
     def note(self, worker: str, number: int, for_s: float) -> None:
-        with self._tables.noting() as connection:
-            self._note_for(connection, "workers", "id", "number", (worker, number, for_s))
+        # That a worker is there must outlive a crash. If a later note is lost, it is behind what is true.
+        is_known = self._noted == worker
+        with self._tables.noting() if is_known else self._tables.writing() as connection:
+            connection.execute(
+                f"delete from workers where id = ? or until < {self.now} - {_LONGEST_STEP_S}",  # noqa: S608
+                (worker,),
+            )
+            if not for_s:
+                return
+            until = self._note_for(connection, "workers", "id", "number", (worker, number, for_s))
+        self._noted = worker
+        self._steady_now(until - for_s, for_s)
 
     def workers(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
-            return dict(connection.execute(f"select id, number from workers where until > {self.now}"))  # noqa: S608
+            noted = connection.execute(f"select id, number, until, {self.now} from workers").fetchall()  # noqa: S608
+        if not noted:
+            return {}
+        told = float(noted[0][3])
+        now = self._steady_now(told, max(until - told for _, _, until, _ in noted))
+        return {id: number for id, number, until, _ in noted if until > now}
+
+    def _steady_now(self, told: float, lease_s: float) -> float:
+        """What the clock of the tables, which has just told this, would say if it had not been put forward of late.
+
+        By a clock that steps, a worker would be over that goes on vouching for what it knows. So what was noted before a step is held to
+        the clock as it was then, for as long as the longest lease that was seen.
+        """
+        at = unsleeping_s()
+        ahead_s = told - at
+        self._lease_s = lease_s = min(max(lease_s, self._lease_s), _LONGEST_LEASE_S)
+        lower = (one for one in self._offsets if one[0] > at - lease_s and one[1] < ahead_s)
+        self._offsets = (*lower, (at, ahead_s))
+        return at + self._offsets[0][1]
 
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
         with self._tables.noting() as connection:
+            connection.execute(f"delete from shared where until < {self.now}")  # noqa: S608
             self._note_for(connection, "shared", "worker", "seen", (worker, seen, for_s))
 
-    def _note_for(self, connection: Any, table: str, key: str, column: str, noted: tuple[Any, ...]) -> None:
-        """Note something of a worker for some time, and take away what was noted for less."""
-        connection.execute(f"delete from {table} where until < {self.now}")  # noqa: S608
-        connection.execute(
+    def _note_for(self, connection: Any, table: str, key: str, column: str, noted: tuple[Any, ...]) -> float:
+        """Note something of a worker for some time; until when, by the clock of the tables."""
+        told = connection.execute(
             f"insert into {table} values (?, ?, {self.now} + ?) on conflict ({key})"  # noqa: S608
-            f" do update set {column} = excluded.{column}, until = excluded.until",
+            f" do update set {column} = excluded.{column}, until = excluded.until returning until",
             noted,
         )
+        [(until,)] = told.fetchall()
+        return float(until)
 
     def shared(self, begins: str) -> Mapping[str, bytes]:
         with self._tables.snapshot() as connection:
