@@ -1,7 +1,7 @@
 """What one memory finds in its store, and whether it may be used now."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -222,9 +222,11 @@ class Shelf:
         self.doubts = Doubts()
         self.words = words
         self._clock = clock
-        self._losing = store if isinstance(store, LosesWrites) else None
-        self._set_backs = dict(self._losing.set_backs) if self._losing is not None else {}
+        self._losing: LosesWrites | None = None
+        self._set_backs: dict[Root, int] = {}
         """How often the store was found to have lost writes of a root, as far as that has been dealt with."""
+        if isinstance(store, LosesWrites) and isinstance(store.set_backs, Mapping):
+            self._losing, self._set_backs = store, dict(store.set_backs)
         self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
 
