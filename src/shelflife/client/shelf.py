@@ -223,11 +223,9 @@ class Shelf:
         self._clock = clock
         self._losing: LosesWrites | None = None
         self._set_backs: dict[Root, int] = {}
-        if isinstance(store, LosesWrites) and isinstance(
-            store.set_backs, Mapping
-        ):  # of one that has any name
-            self._losing, self._set_backs = store, dict(store.set_backs)
         """How often the store was found to have lost writes of a root, as far as that has been dealt with."""
+        if isinstance(store, LosesWrites) and isinstance(store.set_backs, Mapping):
+            self._losing, self._set_backs = store, dict(store.set_backs)
         self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
 
