@@ -129,6 +129,8 @@ def test_the_page_is_found_without_its_last_slash_unless_the_app_has_something_t
         assert told.url.join(told.headers["location"]).path == "/for/operators/"
         assert client.get("/for/operators/").is_success
         assert client.get("/for").status_code == 404
+    with serve(made(acme_provider(admin_token=TOKEN, admin_page="/"), None)) as client:
+        assert client.get("/").is_success
     for off in (acme_provider(), acme_provider(admin_token=TOKEN, admin_page=None)):
         with serve(made(off, None)) as client:
             assert client.get("/admin").status_code == 404

@@ -12,7 +12,7 @@ __all__ = ["endpoints_before", "way_to_page"]
 def way_to_page(endpoints: Endpoints) -> tuple[str | None, str]:
     """The path of the operator's page as people type it, without its last slash, and from there the way to it. None without a page."""
     root = endpoints.provider.admin_page or ""
-    if root not in endpoints.by_path:
+    if root not in endpoints.by_path or root == "/":
         return None, ""
     return root[:-1], root[
         root.rindex("/", 0, -1) + 1 :
