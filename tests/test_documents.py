@@ -157,6 +157,16 @@ def test_lines_of_documents_can_be_read_without_scrolling():
         assert wide == [], path.name
 
 
+def test_a_command_that_needs_the_operators_token_is_shown_with_it():
+    shown = 0
+    for path in DOCUMENTS:
+        for block in re.findall(r"(?m)(?:^    .*\n)+", path.read_text("utf-8")):
+            if re.search(r"^    shelflife table ", block, re.MULTILINE):
+                shown += 1
+                assert re.search(r"SHELFLIFE_ADMIN_TOKEN=\S+\n(.*\n)*?    shelflife table ", block), path.name
+    assert shown >= 3
+
+
 def anchors_of(document):
     """Where a link may lead within a document: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)

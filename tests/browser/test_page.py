@@ -345,6 +345,48 @@ def test_what_a_client_comes_to_is_all_in_the_picture_and_its_verdict_on_a_small
     box = page.get_by_text(client["verdict"]).bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 400
+    assert page.eval_on_selector(".scroll", "one => one.scrollWidth <= one.clientWidth")
+    assert page.get_by_role("row").last.bounding_box()["height"] < 400  # no blank areas
+    [named] = page.locator("[data-head='Right at once']").all()
+    assert named.is_visible()
+
+
+def test_numbers_stand_below_the_end_of_their_head(address, tab):
+    page = tab(viewport={"width": 1200, "height": 800})
+    with httpx2.Client(base_url=str(address)) as client:
+        client.post("/subscriptions", json={**EXAMPLE, "plan": "plan_partner_growth"})
+    sign_in(page, address)
+    for view, head in (("Tables", "Rows"), ("Clients", "Could save"), ("Policies", "Refused")):
+        go_to(page, view)
+        expect(page.get_by_role("columnheader", name=head, exact=True)).to_have_css("text-align", "right")
+    expect(page.get_by_role("columnheader", name="Operation")).to_have_css("text-align", "left")
+
+
+def test_a_column_that_a_reload_would_lose_is_said_to_be_gone(address, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Reload")
+    page.get_by_label("Table", exact=True).select_option("active_csm_codes")
+    page.get_by_label("Rows to set").fill('{"plan_partner_growth": {"other": 1}}')
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("cell", name="gone")).to_have_count(1)
+
+
+def test_what_lies_downstream_of_a_row_is_counted_as_people_do(address, tab):
+    page = tab()
+    sign_in(page, address)
+    page.get_by_role("button", name="active_csm_codes").click()
+    page.get_by_role("button", name="plan_partner_growth").click()
+    expect(page.get_by_text("Downstream of it: 1 row. ")).to_be_visible()
+
+
+def test_the_name_of_a_rule_stands_over_all_arrows(address, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Graph")
+    order = page.eval_on_selector_all("svg > path, svg > .label", "all => all.map((one) => one.tagName)")
+    assert order == sorted(order)
+    assert {*order} == {"path", "text"}
 
 
 def test_a_view_that_is_chosen_begins_at_its_top_and_the_links_stay_in_the_picture(address, provider, tab):

@@ -184,6 +184,17 @@ def command(shop, capsys, monkeypatch):
         yield command
 
 
+def test_the_command_says_when_there_is_no_such_row(shop, command):
+    assert command("resting", "codes:nowhere") == (
+        1,
+        "shelflife: there is no row codes:nowhere, and no fix that was given of late rests on that\n",
+    )
+    assert command("resting", "codes") == (0, "No fix that was given of late rests on codes.\n")
+    status, told = command("resting", "growth")
+    assert status == 1
+    assert told.endswith("there is no table called 'growth'; for a row, write TABLE:KEY\n")
+
+
 def test_the_command_tells_what_rests_on_a_row(shop, command):
     assert command("resting", "codes:growth") == (
         0,

@@ -4,11 +4,16 @@ import re
 from contextlib import closing
 
 import pytest
+from flask import Flask
+from litestar import Litestar, get
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.integrations import flask, starlette
 from shelflife.integrations.asgi import admin_app
+from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.wsgi import ContractMiddleware as WsgiMiddleware
 from shelflife.server import BadSetting, LogError, Provider, fix
 from shelflife.server.operating import views_of
@@ -88,6 +93,50 @@ def test_the_page_is_there_under_wsgi_without_a_feed():
         assert client.get("/admin/overview", headers=ADMIN).json()["number"] == 0
         feed = {"Accept": "text/event-stream", **ADMIN}
         assert client.get("/admin/changes", headers=feed).status_code == 406
+
+
+def flask_app(provider, own):
+    app = Flask(__name__)
+    flask.install(app, provider)
+    if own:
+        app.add_url_rule(own, view_func=lambda: "mine")
+    return app
+
+
+def starlette_app(provider, own):
+    app = Starlette(routes=[Route(own, lambda request: PlainTextResponse("mine"))] if own else [])
+    starlette.install(app, provider)
+    return app
+
+
+def litestar_app(provider, own):
+    handlers = [get(own, media_type="text/plain", sync_to_thread=False)(mine)] if own else []
+    return Litestar(handlers, plugins=[ContractPlugin(provider)])
+
+
+def mine() -> str:
+    return "mine"
+
+
+@pytest.mark.parametrize(
+    ("made", "serve"), [(flask_app, calling_wsgi), (starlette_app, calling), (litestar_app, calling)]
+)
+def test_the_page_is_found_without_its_last_slash_unless_the_app_has_something_there(made, serve):
+    provider = acme_provider(admin_token=TOKEN, admin_page="/for/operators/")
+    with serve(made(provider, None)) as client:
+        told = client.get("/for/operators")
+        assert (told.status_code, told.headers["location"], told.content) == (307, "operators/", b"")
+        assert told.url.join(told.headers["location"]).path == "/for/operators/"
+        assert client.get("/for/operators/").is_success
+        assert client.get("/for").status_code == 404
+    with serve(made(acme_provider(admin_token=TOKEN, admin_page="/"), None)) as client:
+        assert client.get("/").is_success
+    for off in (acme_provider(), acme_provider(admin_token=TOKEN, admin_page=None)):
+        with serve(made(off, None)) as client:
+            assert client.get("/admin").status_code == 404
+    if made is not litestar_app:  # which takes the two for one, and refuses to start
+        with serve(made(acme_provider(admin_token=TOKEN), "/admin")) as client:
+            assert client.get("/admin").text == "mine"
 
 
 def test_a_preview_says_what_a_reload_will_and_changes_nothing(served):

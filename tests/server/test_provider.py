@@ -30,6 +30,8 @@ from shelflife.server import (
     UnknownTable,
     UsageError,
     WireFormat,
+    csv_file,
+    every,
     fix,
 )
 from shelflife.server.errors import MalformedRequest
@@ -475,3 +477,43 @@ def test_settings_cannot_be_changed_afterwards_and_tell_no_secret(made):
 def test_a_function_that_cannot_take_request_and_tables_is_no_policy(function):
     with pytest.raises(UsageError, match="takes the request and the tables"):
         Provider({}).policy(function)
+
+
+def test_what_is_given_in_another_form_or_order_is_refused_in_a_sentence_that_says_how_to_write_it():
+    def code_is_right(tables, request):
+        return None
+
+    mistakes = {
+        'a Provider takes its tables by name, as in {"codes": {…}}, not a list': lambda: Provider(["codes"]),
+        "every takes the seconds first and then the source, as in every(60, csv_file(…))": lambda: every(
+            csv_file("codes.csv", key="id"), 60
+        ),
+        "write @provider.policy(operation='POST /x')": lambda: Provider({}).policy("POST /x"),
+        "code_is_right has its parameters in the wrong order; write code_is_right(request, tables)": lambda: (
+            Provider({}).policy(code_is_right)
+        ),
+    }
+    for sentence, mistake in mistakes.items():
+        with pytest.raises(UsageError, match=f"^{re.escape(sentence)}$"):
+            mistake()
+    assert Provider({}).policy(lambda fields, rows: None)
+
+
+def test_the_first_line_of_a_docstring_is_what_people_are_told_and_else_the_name():
+    provider = Provider({})
+
+    @provider.policy
+    def code_is_right(request, tables):
+        """The code has to be right.
+
+        And more.
+        """
+        return fix("CODE", code=1)
+
+    @provider.policy
+    def plan_is_right(request, tables):
+        return fix("PLAN", plan=1)
+
+    with pytest.raises(Rejected) as refused:
+        provider.check({})
+    assert refused.value.sentences == ("The code has to be right.", "plan is right.")

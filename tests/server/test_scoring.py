@@ -17,7 +17,7 @@ from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import BadSetting, Provider, Rule, Scoring, fix
 from shelflife.server.resting import _moved_by, grounds_of, has_moved
 from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS, Clients
-from shelflife.server.verdicts import Cell, Lesson, Requests, Seen, added_up, score_of
+from shelflife.server.verdicts import _MOST_EARLIER, Cell, Lesson, Requests, Seen, added_up, score_of
 
 ADMIN = {"Authorization": "Bearer operator"}
 CODES = ["SUMMERSALE25", "WINTERLAUNCH26"]
@@ -70,6 +70,91 @@ def test_the_requests_of_a_client_are_counted_in_all_however_often_what_they_nee
         before = now
     assert (told["tasks"], told["right_at_once"]) == (32, 24)  # of the latest eight changes
     assert told["verdict"] == "remembers and follows"
+
+
+class PlayedClient:
+    """A client of a known kind: what it keeps of the fixes it is given, and what it still sends after a change."""
+
+    def __init__(self, provider, kind):
+        self.provider, self.kind = provider, kind
+        self.kept = {}
+
+    def sends(self, fields):
+        found = self.provider.violations(fields, "POST /x")
+        self.provider.clients.note(dict, "POST /x", fields, found, self.provider.registry.state)
+        return {name: value for _, one in found for name, value in one.parameters.items()}
+
+    def works_on(self, plan):
+        wanted = {"plan": plan, "tier": "any"} | self.kept.get(plan, {})
+        if not (told := self.sends(wanted)):
+            return
+        if self.kind == "never complies":
+            told = {name: value for name, value in told.items() if name in wanted}
+        before = self.kept.get(plan, {})
+        if self.kind == "keeps its first value for ever":
+            self.kept[plan] = told | before
+        elif self.kind != "has no memory":
+            self.kept[plan] = before | told
+        self.sends(wanted | told)
+
+    def hears_of_a_change(self, plan):
+        if self.kind == "forgets all":
+            self.kept = {}
+        elif self.kind == "remembers and follows":
+            self.kept.get(plan, {}).pop("code", None)
+
+
+KINDS = {
+    "keeps its first value for ever": "remembers and does not forget",
+    "overwrites": "remembers and follows",
+    "remembers and follows": "remembers and follows",
+    "forgets all": "forgets too much",
+    "never complies": "does not comply with added fields",
+    "has no memory": "does not remember",
+}
+
+
+@pytest.mark.parametrize("moving", ["a", "ab"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_that_works_on_as_before_keeps_its_verdict_however_many_changes_there_are(kind, moving):
+    rows = {plan: {"code": f"{plan}0", "tier": plan} for plan in "abc"} | {
+        "free": {"code": None, "tier": "f"}
+    }
+    provider = Provider({"plans": rows}, admin_token="t")
+    provider.clients._clock = itertools.count(0, 10).__next__
+
+    @provider.policy
+    def tier_is_right(request, tables):
+        tier = tables.plans[request["plan"]]["tier"]
+        return None if request.equals("tier", tier) else fix("TIER", tier=tier)
+
+    @provider.policy
+    def code_is_right(request, tables):
+        code = tables.plans[request["plan"]]["code"]
+        return None if code is None or request.equals("code", code) else fix("CODE", code=code)
+
+    client, verdicts = PlayedClient(provider, kind), []
+    for number, plan in zip(range(41), itertools.cycle(moving), strict=False):
+        if number:
+            provider.registry.reload_table("plans", set={plan: {**rows[plan], "code": f"{plan}{number}"}})
+            client.hears_of_a_change(plan)
+        for one in [*rows] * 6:
+            client.works_on(one)
+        verdicts.append(provider.clients.scores()[0].verdict)
+    assert verdicts[1:] == [KINDS[kind]] * 40
+    [lessons] = provider.clients.seen().clients.values()
+    assert max(len(one.earlier) for one in lessons.values()) <= _MOST_EARLIER
+
+
+def test_a_client_that_has_to_be_told_every_fifth_time_does_not_follow():
+    cells = {
+        0: Cell(grounds_at=0, told="a", passed={"a": 16}, refused={"-": 5}),
+        7: Cell(grounds_at=7, told="b", passed={"b": 16}, refused={"a": 4}),
+    }
+    lesson = Lesson("POST /x", "p", "F", (), ("code",), ("t",), cells=cells)
+    told = score_of("c", {"l": lesson}, Requests())
+    assert (told.repeated, told.stale_after_told, told.right_at_once) == (4, 3, 23)
+    assert told.verdict == "forgets too much"
 
 
 def test_a_request_that_needs_several_fixes_counts_once_in_all_and_for_each_fix_of_late():

@@ -57,9 +57,20 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _resting(options: argparse.Namespace) -> None:
     query = urllib.parse.urlencode({"row": options.what})
-    answer = _asked(options, f"/admin/resting?{query}")
+    try:
+        answer = _asked(options, f"/admin/resting?{query}")
+    except CommandError as error:
+        if ":" in options.what or "no table called" not in str(error):
+            raise
+        raise CommandError(f"{error}; for a row, write TABLE:KEY") from None
     if options.json:
         print(json.dumps(answer))
+    elif (
+        not answer["policies"]
+        and ":" in options.what
+        and _asked(options, f"/admin/row?{query}")["value"] is None
+    ):
+        raise CommandError(f"there is no row {options.what}, and no fix that was given of late rests on that")
     elif not answer["policies"]:
         print(f"No fix that was given of late rests on {options.what}.")
     else:

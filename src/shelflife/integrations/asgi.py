@@ -4,8 +4,9 @@ A middleware knows little of the app, and stands before its login. If there is a
 """
 
 from collections.abc import Awaitable, Callable, Collection
+from typing import Any
 
-from shelflife.integrations.own_pages import endpoints_before
+from shelflife.integrations.own_pages import endpoints_before, way_to_page
 from shelflife.integrations.under_contract import (
     App,
     Scope,
@@ -32,6 +33,7 @@ class EndpointsFirst:
         self.app = app
         self._endpoints = endpoints
         self._is_answered = is_answered or endpoints.by_path.__contains__
+        self._page, self._way = way_to_page(endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Async, because servers know an ASGI app by that."""
@@ -43,7 +45,31 @@ class EndpointsFirst:
             path = path_below_root(scope) if scope.get("root_path") else scope["path"]
             if self._is_answered(path):
                 return serve_call(self._endpoints, path, scope, receive, send)
+            if path == self._page:
+                return self.app(scope, receive, _leading(self._way, send))
         return self.app(scope, receive, send)
+
+
+def _leading(way: str, send: Send) -> Send:
+    """Sends what an app answers, unless it has nothing there: then the way to the operator's page."""
+    is_led = False
+
+    async def led(message: Any) -> None:
+        nonlocal is_led
+        if message["type"] == "http.response.start" and message["status"] == 404:
+            is_led = True
+            await lead(way, send)
+        elif not is_led:
+            await send(message)
+
+    return led
+
+
+async def lead(way: str, send: Send) -> None:
+    """Answer with the way to the operator's page."""
+    headers = [(b"location", way.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class ContractMiddleware(EndpointsFirst):

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from shelflife.extras import needing
+from shelflife.integrations.asgi import lead
+from shelflife.integrations.own_pages import way_to_page
 from shelflife.integrations.taking import takes
 from shelflife.integrations.under_contract import (
     Scope,
@@ -217,8 +219,14 @@ class _AdminHandler(ASGIRouteHandler):
 
 
 def _admin_handler(endpoints: AdminEndpoints, path: str) -> ASGIRouteHandler:
+    page, way = way_to_page(endpoints)
+
     async def admin(scope: Any, receive: Any, send: Any) -> None:
-        await serve_call(endpoints, path, scope, receive, send)
+        # Litestar takes both for the same path. The links of the page do not.
+        if page == path[:-1] and not scope.get("raw_path", b"/").endswith(b"/"):
+            await lead(way, send)
+        else:
+            await serve_call(endpoints, path, scope, receive, send)
 
     return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 

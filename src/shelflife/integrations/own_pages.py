@@ -4,8 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import Endpoints
 
-__all__ = ["endpoints_before"]
+__all__ = ["endpoints_before", "way_to_page"]
+
+
+def way_to_page(endpoints: Endpoints) -> tuple[str | None, str]:
+    """The path of the operator's page as people type it, without its last slash, and from there the way to it. None without a page."""
+    root = endpoints.provider.admin_page or ""
+    if root not in endpoints.by_path or root == "/":
+        return None, ""
+    return root[:-1], root[
+        root.rindex("/", 0, -1) + 1 :
+    ]  # relative: only the browser knows where the app is mounted
 
 
 def endpoints_before(endpoints: AdminEndpoints, app: Any) -> Callable[[str], bool]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from shelflife.contract import BadMessage
-from shelflife.integrations.own_pages import endpoints_before
+from shelflife.integrations.own_pages import endpoints_before, way_to_page
 from shelflife.integrations.stamping import (
     PROVIDER_KEY,
     Headers,
@@ -48,11 +48,35 @@ class EndpointsFirst:
         self.app = app
         self._endpoints = endpoints
         self._is_answered = is_answered or endpoints.by_path.__contains__
+        self._page, self._way = way_to_page(endpoints)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._is_answered(path := _path_of(environ)):
             return serve_call(self._endpoints, path, environ, start_response)
+        if path == self._page:
+            return _led(self._way, self.app, environ, start_response)
         return self.app(environ, start_response)
+
+
+def _led(way: str, app: App, environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+    """What an app answers, unless it has nothing there: then the way to the operator's page."""
+    is_led = False
+
+    def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Write:
+        nonlocal is_led
+        is_led = status.startswith("404")
+        if is_led:
+            status, headers = _status_line(307), [("Location", way), ("Content-Length", "0")]
+        write = start_response(status, headers, *exc_info)
+        return (lambda data: None) if is_led else write
+
+    body = app(environ, start)
+    try:
+        for part in body:
+            yield b"" if is_led else part
+    finally:
+        if hasattr(body, "close"):
+            body.close()
 
 
 class ContractMiddleware(EndpointsFirst):

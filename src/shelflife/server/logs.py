@@ -6,7 +6,7 @@ from pathlib import Path
 from shelflife.contract import Rule
 from shelflife.places import POSTGRES, Place, place_of
 from shelflife.server.declaring import GivenTables
-from shelflife.server.errors import LogError
+from shelflife.server.errors import BadSetting, LogError
 from shelflife.server.log import Log
 from shelflife.server.registry import Registry
 from shelflife.server.sql_log import SqlLog
@@ -46,6 +46,10 @@ def registry_of(
     stale_for_s: float,
 ) -> Registry:
     """The registry of what is declared. When that fails, no log is left open."""
+    given: object = tables
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise BadSetting(f'a Provider takes its tables by name, as in {{"codes": {{…}}}}, not a {kind}')
     shared_log = log_at(log) if isinstance(log, str | Path) else log
     try:
         return Registry(tables, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)

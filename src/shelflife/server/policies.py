@@ -117,15 +117,20 @@ class Policy:
     def from_function(
         cls, function: PolicyFunction, operation: str | None, version: str | None = None
     ) -> "Policy":
+        if isinstance(function, str):
+            raise UsageError(f"write @provider.policy(operation={function!r})")
         name = getattr(function, "__name__", repr(function))
         if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
             raise UsageError(f"{name} cannot be a policy; policies are ordinary functions, and not async")
         try:
-            inspect.signature(function).bind(None, None)
+            bound = inspect.signature(function).bind(None, None)
         except TypeError:
             raise UsageError(
                 f"{name} cannot be a policy; a policy takes the request and the tables"
             ) from None
+        first, *others = bound.arguments
+        if first == "tables" or others == ["request"]:
+            raise UsageError(f"{name} has its parameters in the wrong order; write {name}(request, tables)")
         id = f"{getattr(function, '__qualname__', name)} {operation or ''}".strip()
         return cls(function, None if operation is None else Operation.from_name(operation), id, version)
 

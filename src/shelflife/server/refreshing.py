@@ -39,6 +39,8 @@ def every(seconds: float, source: TableSource) -> Scheduled:
 
     Only a change is logged.
     """
+    if not isinstance(seconds, int | float):
+        raise BadSetting("every takes the seconds first and then the source, as in every(60, csv_file(…))")
     if not 0 < seconds <= _LONGEST_PERIOD_S:
         raise BadSetting(f"a table is refreshed every so many seconds, a month at most, not every {seconds}")
     return Scheduled(source, seconds)

@@ -26,7 +26,17 @@ from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
 from shelflife.server.state import State
-from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, Requests, Seen, added_up, score_of
+from shelflife.server.verdicts import (
+    Cell,
+    ClientScore,
+    Given,
+    Lesson,
+    Requests,
+    Seen,
+    added_up,
+    end_oldest,
+    score_of,
+)
 
 __all__ = ["Clients", "Scoring"]
 
@@ -181,7 +191,7 @@ class Clients(Forked):
                 for client, lessons in one.clients.items():
                     for like, lesson in lessons.items():
                         if (client, like) not in self._lessons and len(self._lessons) < _MOST_LESSONS:
-                            bare = msgspec.structs.replace(lesson, cells={})
+                            bare = msgspec.structs.replace(lesson, cells={}, earlier={**lesson.earlier})
                             self._keep(client, like, bare)
 
     def scores(self, others: Iterable[Seen] = ()) -> list[ClientScore]:
@@ -349,7 +359,7 @@ class Clients(Forked):
         if at not in lesson.cells:
             lesson.cells[at] = Cell(grounds_at, changed_at)
             if len(lesson.cells) > _MOST_CELLS:
-                del lesson.cells[min(lesson.cells)]
+                end_oldest(lesson)
         return lesson.cells.get(at) or Cell()  # one that is older than all that are kept is not
 
     def _note_fix(self, policy: str, fix: Suggestion) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "Seen",
     "Verdict",
     "added_up",
+    "end_oldest",
     "score_of",
 ]
 
@@ -44,6 +45,7 @@ _FEWEST_SIGNS = 2
 """So many signs of the same are no accident."""
 
 _OFTEN_FORGOTTEN = 0.2
+_MOST_EARLIER = 16
 
 
 class Cell(msgspec.Struct, omit_defaults=True):
@@ -81,6 +83,9 @@ class Lesson(msgspec.Struct, omit_defaults=True):
 
     cells: dict[int, Cell] = {}
     """By the place in the log of the last change of any of the tables."""
+
+    earlier: dict[str, int] = {}
+    """What the fix has set before these: by digest, the last place in the log at which it was right or came all the same."""
 
 
 class Given(msgspec.Struct, omit_defaults=True):
@@ -205,6 +210,20 @@ def added_up(seen: Iterable[Seen]) -> Seen:
     return whole
 
 
+def end_oldest(lesson: Lesson) -> None:
+    """Keep of the oldest cell what was right then, for as long as that still comes: the only sign that a client does not forget."""
+    at = min(lesson.cells)
+    oldest = lesson.cells.pop(at)
+    following = lesson.cells[min(lesson.cells)]
+    if oldest.grounds_at is not None and oldest.grounds_at == following.grounds_at:
+        following.told = following.told or oldest.told  # it is right still
+    else:
+        lesson.earlier[oldest.told] = at
+    lesson.earlier |= {value: at for value in oldest.refused if value in lesson.earlier}
+    if len(lesson.earlier) > _MOST_EARLIER:
+        del lesson.earlier[min(lesson.earlier, key=lesson.earlier.__getitem__)]
+
+
 def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> ClientScore:
     """What the requests of a client come to."""
     adding = rewriting = _Tally()
@@ -248,7 +267,8 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
     if not whole.is_kept_mostly:
         return "not enough seen" if is_half_seen else "does not remember"
     is_swept = whole.dropped_over_moves >= max(_FEWEST_SIGNS, whole.kept_over_moves)
-    is_often = whole.dropped > _FEWEST_SIGNS and whole.dropped >= _OFTEN_FORGOTTEN * whole.chances
+    again = whole.dropped + whole.stale_again
+    is_often = again > _FEWEST_SIGNS and again >= _OFTEN_FORGOTTEN * whole.chances
     if is_swept or is_often:
         return "forgets too much"
     is_up_to_date = whole.kept_after_changes + whole.kept_over_moves >= _FEWEST_SIGNS
@@ -257,7 +277,7 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
 
 def _tally(lesson: Lesson) -> _Tally:
     """What came of a lesson. While what it rests on is the same, one refusal teaches it, and every other need not have been."""
-    whole, earlier = _Tally(), set[str]()
+    whole, earlier = _Tally(), {*lesson.earlier}
     for group in _grouped(lesson):
         told = next((cell.told for cell in group if cell.told), "")
         right = [cell.passed.get(told, 0) if told else sum(cell.passed.values()) for cell in group]
@@ -317,6 +337,8 @@ def _add_fixes(whole: dict[str, Given], one: Mapping[str, Given]) -> None:
 
 def _add_lesson(whole: Lesson, one: Lesson) -> None:
     whole.adds = whole.adds or one.adds
+    for value, place in one.earlier.items():
+        whole.earlier[value] = max(place, whole.earlier.get(value, 0))
     for number, cell in one.cells.items():
         into = whole.cells.setdefault(number, Cell())
         into.told = into.told or cell.told

@@ -13,10 +13,11 @@ export function graph(label, nodes, edges, chosen, choose) {
   const down = Math.max(...[...places.values()].map(([, y]) => y)) + HEIGHT + EDGE;
   const isBelow = (edge) => (edge.from === chosen || below.has(edge.from)) && below.has(edge.to);
   const head = `head-${++drawings}`; // names are of the whole document, and there may be two drawings in it
+  const lines = edges.map((edge) => line(edge, places, isBelow(edge), head));
   return draw("svg", { viewBox: `0 0 ${across} ${down}`, role: "group", "aria-label": label },
     draw("defs", {}, draw("marker", { id: head, viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" },
       draw("path", { d: "M0 0 8 4 0 8z" }))),
-    edges.map((edge) => line(edge, places, isBelow(edge), head)),
+    lines.map((one) => one[0]), lines.map((one) => one[1]), // names over all arrows, so that none is crossed
     nodes.map((node) => box(node, places.get(node.id), node.id === chosen ? "chosen" : below.has(node.id) ? "below" : "", choose)));
 }
 
@@ -86,9 +87,8 @@ function line(edge, places, isBelow, head) {
   const curve = `M${start}C${first} ${second} ${end}`;
   // Nearer to where the arrow begins, so that those which cross do not cover each other's names.
   const [x, y] = [0, 1].map((axis) => along(0.36, start[axis], first[axis], second[axis], end[axis]));
-  return draw("g", {},
-    draw("path", { d: curve, class: isBelow ? "below" : "", "marker-end": `url(#${head})` }),
-    draw("text", { x, y: y + (isBack ? 15 : -6), class: "small label", "text-anchor": "middle" }, short(edge.label, 22)));
+  return [draw("path", { d: curve, class: isBelow ? "below" : "", "marker-end": `url(#${head})` }),
+    draw("text", { x, y: y + 4, class: "small label", "text-anchor": "middle" }, short(edge.label, 22))];
 }
 
 const along = (t, a, b, c, d) => (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t ** 2 * c + t ** 3 * d;

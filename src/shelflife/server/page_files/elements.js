@@ -21,7 +21,9 @@ export const code = (value) => make("code", {}, typeof value === "string" ? valu
 // Where a heading says the same, the caption is only read aloud.
 export function table(caption, heads, rows, none, { isHeaded = false, wraps = false } = {}) {
   if (!rows.length) return make("p", { class: "none" }, none);
-  const head = make("tr", {}, heads.map((text) => make("th", { scope: "col" }, text)));
+  const isNumber = (column) => rows.every((one) => one.children[column].classList.contains("number"));
+  const head = make("tr", {}, heads.map((text, column) => make("th", { scope: "col", class: isNumber(column) ? "number" : null }, text)));
+  if (wraps) for (const one of rows) heads.forEach((text, column) => one.children[column].setAttribute("data-head", text));
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", { class: wraps ? "wraps" : null }, make("caption", { class: isHeaded ? "heard" : null }, caption), make("thead", {}, head), make("tbody", {}, rows)));
 }

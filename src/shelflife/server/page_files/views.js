@@ -3,6 +3,8 @@
 import { graph, reached } from "./drawing.js";
 import { code, make, row, table, when } from "./elements.js";
 
+const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+
 export function tables(told, open) {
   const rows = told.tables.map((one) => row(
     make("button", { type: "button", class: "plain", onclick: () => open(one.table) }, one.table),
@@ -26,7 +28,7 @@ export function rowsOf(told, choose, more, find) {
 
 export function graphOfTables(told, choose) {
   const { chosen } = told;
-  const nodes = told.tables.map((one) => ({ id: one.table, title: one.table, under: `${one.rows} rows` }));
+  const nodes = told.tables.map((one) => ({ id: one.table, title: one.table, under: counted(one.rows, "row") }));
   const edges = told.rules.map((rule) => ({ from: rule.from, to: rule.to, label: rule.relation }));
   const below = chosen ? [...reached(chosen, edges)] : [];
   const rules = told.rules.map((rule) => row(code(rule.relation), rule.from, rule.to, rule.via ? code(rule.via) : "any column"));
@@ -48,7 +50,7 @@ export function graphOfRow(told, choose) {
     make("p", {}, told.value === null ? "There is no such row." : code(told.value)),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Drawing of the rows" },
       graph(`Rows around ${told.row}`, nodes, edges, told.row, choose)),
-    make("p", {}, `Downstream of it: ${told.downstream_count || "nothing"}${told.downstream_count ? " rows. " : "."}`,
+    make("p", {}, `Downstream of it: ${told.downstream_count ? `${counted(told.downstream_count, "row")}. ` : "nothing."}`,
       told.downstream.map((id, index) => [index ? ", " : "", make("button", { type: "button", class: "plain", onclick: () => choose(id) }, id)])),
     table("Fixes that rest on it, of those that were told of late", ["Policy", "Fixes", "Read"], policies, "No fix that was told of late rests on it."));
 }
@@ -64,7 +66,7 @@ function entry(one) {
   if (!one.is_whole) {
     const parts = [one.has_rules ? "rules" : null, one.has_policies ? "the code of policies" : null].filter(Boolean).join(" and ");
     return make("article", { class: "card", "aria-label": `Change ${one.number}` }, make("header", {}, heads),
-      Object.entries(one.tables).map(([name, change]) => make("p", {}, make("strong", {}, name), ` ${change.row_count.toLocaleString("en")} row${change.row_count === 1 ? "" : "s"}`)),
+      Object.entries(one.tables).map(([name, change]) => make("p", {}, make("strong", {}, name), ` ${counted(change.row_count, "row")}`)),
       parts ? make("p", {}, `Also ${parts}`) : null,
       make("p", { class: "none" }, "The log keeps no more of it: too much has changed since, or at once."));
   }
@@ -90,17 +92,17 @@ export function diff(change) {
     const cells = differing(one);
     return (cells.length ? cells : [[one.key, "–", undefined, undefined]]).map(([key, column, before, after]) => make("tr", {},
       make("th", { scope: "row" }, key), make("td", {}, kind(one)), make("td", {}, column),
-      make("td", { class: "before" }, before === undefined ? "" : code(before)), make("td", { class: "after" }, after === undefined ? "" : code(after))));
+      make("td", { class: "before" }, before === undefined ? "" : code(before)), make("td", { class: "after" }, after !== undefined ? code(after) : kind(one) === "changed" && before !== undefined ? make("em", {}, "gone") : "")));
   });
   const left = change.row_count - change.rows.length;
-  return [table(`${change.row_count} row${change.row_count > 1 ? "s" : ""}`, ["Key", "Change", "Column", "Before", "After"], lines, ""),
-    left > 0 ? make("p", { class: "aside" }, `and ${left} more rows`) : null];
+  return [table(counted(change.row_count, "row"), ["Key", "Change", "Column", "Before", "After"], lines, ""),
+    left > 0 ? make("p", { class: "aside" }, `and ${counted(left, "more row")}`) : null];
 }
 
 export function policies(told) {
   const restsOn = (tables) => make("ul", { class: "plain" }, Object.entries(tables).map(([name, columns]) =>
     make("li", {}, name, columns === null ? "" : columns.length ? `: ${columns.join(", ")}` : ": whether a row is there")));
-  const fix = ([type, one]) => make("li", {}, code(type), ` ${one.count} time${one.count === 1 ? "" : "s"}, sets ${one.sets.join(", ") || "nothing"}`, restsOn(one.rests_on));
+  const fix = ([type, one]) => make("li", {}, code(type), ` ${counted(one.count, "time")}, sets ${one.sets.join(", ") || "nothing"}`, restsOn(one.rests_on));
   const rows = told.policies.map((one) => row([one.says, make("div", { class: "aside mono" }, one.id)],
     one.says === null ? "not known to this process" : one.operation ?? "every operation", one.refused,
     Object.keys(one.fixes).length ? make("ul", { class: "plain" }, Object.entries(one.fixes).map(fix)) : "none yet"));
