@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -281,9 +281,11 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
-    with opened(options, read_only=False) as store:
-        events: list[Event] = []
-        memory = Memory(store, on_event=events.append)
+    events: list[Event] = []
+    with (
+        opened(options, read_only=False) as store,
+        closing(Memory(store, on_event=events.append)) as memory,
+    ):
         roots = [root for root in store.roots() if options.root is None or is_below(root, options.root)]
         count = sum(memory.forget(root, options.operation, options.type, id=options.id) for root in roots)
     for event in events:
