@@ -23,6 +23,7 @@ from shelflife.client.asking import (
     watched,
 )
 from shelflife.client.channels import TOOL
+from shelflife.client.client_asking import HttpClient, ask_of
 from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
@@ -66,7 +67,7 @@ class Memory:
         self,
         store: Store | None = None,
         *,
-        ask: AnyAsk | None = None,
+        ask: AnyAsk | HttpClient | None = None,
         trust: Words | None = None,
         capacity: int | None = 100_000,
         most_evictions: int | None = MOST_EVICTIONS,
@@ -77,7 +78,8 @@ class Memory:
     ) -> None:
         """A memory over a store; without one, in this process alone.
 
-        - `ask` puts questions to servers. Without it a table that moved is evicted whole. An async one is for the verbs that end in `_async`.
+        - `ask` puts questions to servers: a function, or a client of httpx2, httpx, requests or aiohttp. Without it a table that moved is
+          evicted whole. An async one is for the verbs that end in `_async`.
         - `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
         - `capacity` is how many entries of each root are kept; those that were not used for the longest time leave first. None for any number.
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
@@ -93,7 +95,7 @@ class Memory:
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
         self.store: Store = InProcessStore() if store is None else store
-        self.ask = ask
+        self.ask = None if ask is None else ask_of(ask)
         """Puts questions to servers, where nobody else does."""
         diary = self.store.diary if isinstance(self.store, KeepsDiary) else None
         self.telling = Telling(on_event, clock, diary)
@@ -148,7 +150,7 @@ class Memory:
         operation: str | None = None,
         guard: Guard | None = TOOL.guard,
         conditional: bool = TOOL.conditional,
-        ask: AnyAsk | None = None,
+        ask: AnyAsk | HttpClient | None = None,
     ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
         """For a function that is a tool, blocking or async: it is called with what is remembered, and its outcome is learned from.
 
