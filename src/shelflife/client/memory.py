@@ -3,7 +3,7 @@
 from __future__ import annotations  # so that help() names types as they are written here
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
@@ -56,6 +56,14 @@ def _is_never_clear(_: Root) -> bool:
     return False
 
 
+def _check_fields(request: object) -> None:
+    """Of whatever a program without types hands in, such as JSON that is not decoded."""
+    if not isinstance(request, Mapping):
+        raise TypeError(
+            f"the fields of a request are a mapping, as in {{'plan': 'basic'}}, and not {type(request).__name__}"
+        )
+
+
 class Memory:
     """What an agent holds across episodes.
 
@@ -94,6 +102,10 @@ class Memory:
         for name, bound in (("most_evictions", most_evictions), ("capacity", capacity)):
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
+        if foresight is not None and (isinstance(foresight, type) or not hasattr(foresight, "is_due")):
+            raise TypeError(
+                f"foresight is a Forecast(), or has an is_due as that has, and is not {foresight!r}"
+            )
         self.store: Store = InProcessStore() if store is None else store
         self.ask = None if ask is None else ask_of(ask)
         """Puts questions to servers, where nobody else does."""
@@ -196,6 +208,8 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
+        if type(request) is not dict:
+            _check_fields(request)
         found = self._shelf.usable(root, operation, request)
         self.telling.count(root, "hits" if found else "misses")
         return found
@@ -203,6 +217,8 @@ class Memory:
     def amend(self, root: Root, operation: str, request: Fields, guard: AnyGuard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         root = root_at(root)
+        if type(request) is not dict:
+            _check_fields(request)
         shelf = self._shelf
         with shelf.moment(shelf.wanted(root, operation, request)) if self.is_remote else _ANY_TIME:
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
@@ -218,6 +234,8 @@ class Memory:
         It only looks. What it says of a doubt is what this memory knows: another process may have one of its own.
         """
         found: list[Explained] = []
+        if type(request) is not dict:
+            _check_fields(request)
         with self.telling.failing("read"):
             found.extend(explained(self._shelf, root_at(root), operation, request, guard or Guard()))
         return found

@@ -108,7 +108,9 @@ class Tools:
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
-            raise TypeError("tools take a Memory, and a Guard or None")
+            raise TypeError(
+                "tools take a Memory first, then a root, as in Tools(memory, root); guard= is a Guard or None"
+            )
         if isinstance(only, str):
             raise TypeError(f"only takes the names of tools, as in [{only!r}]")
         if not isinstance(operations, Mapping):
