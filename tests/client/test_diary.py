@@ -8,12 +8,13 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import psycopg
 import pytest
 
-from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
+from shelflife.client import Call, Guard, Memory, SqliteStore, Statistics, exchange
 from shelflife.client.diary import Noted
 from shelflife.client.events import Saved
 from shelflife.client.opening import store_at
@@ -287,3 +288,10 @@ def test_a_diary_that_is_written_again_leaves_the_folder_of_the_memory_as_it_is(
     diary.add([Noted(1, "r", "hits", 1)])
     assert tmp_path.stat().st_ctime_ns == before
     diary.close()
+
+
+def test_the_guide_names_all_that_is_counted():
+    guide = Path(__file__, "../../../docs/guides/agents.md").resolve().read_text("utf-8")
+    told = guide.partition("`memory.statistics` counts them")[2].partition("\n## ")[0]
+    names = {*Statistics.__struct_fields__, "precision"}
+    assert {name for name in names if f"`{name}`" not in told} == set()
