@@ -29,6 +29,7 @@ from shelflife.client.opening import store_at
 from shelflife.client.positions import Place
 from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.contract.versions import Versions
+from shelflife.server import SqliteLog
 from tests.cli.commands import SHELFLIFE, environment
 from tests.client.entries import entry, put
 from tests.processes import started
@@ -445,6 +446,31 @@ def test_who_looks_again_reads_the_past_only_once(tmp_path):
         for _ in range(2):
             assert look().total.hits == 14
             assert min(look().by_hour) == 990
+
+
+@pytest.mark.parametrize("verb", [["list"], ["top"], ["why", "http://h", "POST /x"]])
+def test_the_log_of_a_server_is_told_to_be_one(tmp_path, capsys, verb):
+    log = tmp_path / "state.db"
+    SqliteLog(log).close()
+    status, out, err = run(capsys, verb[0], str(log), *verb[1:])
+    told = (
+        f"shelflife: {log} is a database, but not a memory: it is the log of a server, for shelflife log and"
+    )
+    assert (status, out, err) == (1, "", f"{told} shelflife forecast\n")
+
+
+def test_a_file_that_is_neither_memory_nor_log_is_not_made_one(tmp_path, capsys):
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    status, _, err = run(capsys, "list", str(empty))
+    assert (status, "log of a server" in err, empty.stat().st_size) == (1, False, 0)
+
+
+@pytest.mark.parametrize("request_", ['{"plan": "pro"}', ' {"plan": "pro"}', '["plan"]'])
+def test_why_is_told_when_fields_come_without_an_operation(path, capsys, request_):
+    status, out, err = run(capsys, "why", path, ORIGIN, request_)
+    told = """an operation comes before the fields, as in 'POST /orders {"plan": "basic"}'"""
+    assert (status, out, err) == (1, "", f"shelflife: {told}\n")
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
