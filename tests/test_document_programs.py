@@ -327,7 +327,7 @@ def test_a_tool_of_an_api_with_a_login_asks_with_it_or_is_told_to(folder, monkey
     with serving(behind_a_login(acme_app(provider))) as address:
         path = folder / "login_tool.py"
         text = path.read_text("utf-8").replace("http://127.0.0.1:8000", address)
-        path.write_text(text if asks else text.replace(", ask=ask", ""))
+        path.write_text(text if asks else text.replace(", ask=api", ""))
         tool = importlib.import_module("login_tool")
         for request in (GOVERNED, FUNDING_1):
             tool.subscribe(**request)

@@ -148,6 +148,16 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
     assert outcome.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("verb", "missing"),
+    [("run", "httpx2"), ("run", "uvicorn"), ("check", "splintr"), ("check", "cryptography")],
+)
+def test_a_command_of_the_lab_that_lacks_one_part_is_told_in_one_line(verb, missing):
+    outcome = run(f"from shelflife.cli import main; sys.exit(main(['lab', {verb!r}, 'drifted']))", missing)
+    assert (outcome.returncode, outcome.stderr.count("\n")) == (1, 1)
+    assert "shelflife[lab]" in outcome.stderr
+
+
 ENGINES = {"postgresql://127.0.0.1:1/x": "postgres", "redis://127.0.0.1:1/0": "redis"}
 
 

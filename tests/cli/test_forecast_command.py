@@ -1,6 +1,7 @@
 """`shelflife forecast`: what a memory or a log says of how things change, for people and for programs."""
 
 import json
+import re
 import time
 from contextlib import closing
 
@@ -62,6 +63,19 @@ def test_of_each_table_and_row_it_says_how_often_by_what_habit_and_when_it_is_du
     assert "no pattern" in rows["prices:odd"]
     assert "too little seen" in rows["prices:old"]
     assert lines[3].startswith("codes:growth")
+
+
+def test_what_changes_within_an_hour_is_told_to_the_second_and_what_has_no_pattern_cannot_be_told(
+    memory, capsys
+):
+    quick = Histories(BEGUN, HISTORIES.seen | {"codes:quick": days(14, each=2.0, width=0.1)})
+    with closing(SqliteStore(memory)) as store:
+        store.write(ROOT, store.known(ROOT).revision, Write(Knowledge(histories=quick)))
+    rows = {line.split("  ")[0]: line for line in told(capsys, memory).splitlines()[3:]}
+    assert "about every 2 seconds" in rows["codes:quick"]
+    assert re.search(r"\d\d:\d\d:\d\d UTC to .* \d\d:\d\d:\d\d UTC$", rows["codes:quick"])
+    assert not re.search(r"\d\d:\d\d:\d\d", rows["prices:odd"])
+    assert rows["prices:odd"].split("  ")[-1].strip() == "cannot be told"
 
 
 def test_programs_get_the_same(memory, capsys):

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
+from shelflife.cli.memory_top import _lines
 from shelflife.cli.worth import Looking
 from shelflife.client import Condition, Knowledge, SqliteStore, Write
 from shelflife.client.diary import HOUR_S, Noted
@@ -28,6 +29,7 @@ from shelflife.client.opening import store_at
 from shelflife.client.positions import Place
 from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.contract.versions import Versions
+from shelflife.server import SqliteLog
 from tests.cli.commands import SHELFLIFE, environment
 from tests.client.entries import entry, put
 from tests.processes import started
@@ -416,8 +418,11 @@ def test_top_tells_once_where_there_is_no_terminal(busy, capsys):
     _, out, _ = run(capsys, "top", busy)
     lines = out.splitlines()
     assert lines[0] == f"3 fixes of 2 servers, in {busy}"
-    assert "It had a fix for 75 % of requests and spared 28 refusals in the hours from " in lines[1]
-    assert [line.split() for line in lines[3:7]] == [
+    assert lines[1].startswith("It has spared 28 refusals in the hours from ")
+    assert (
+        lines[2] == "One fix or more was remembered for 75 % of requests."
+    )  # which is not how many were accepted
+    assert [line.split() for line in lines[4:8]] == [
         ["server", "fixes", "hits", "misses", "saved", "learned", "evicted", "doubts"],
         [ORIGIN, "2", "30", "10", "28", "12", "2", "0"],
         [OTHER, "1", "0", "0", "0", "0", "1", "3"],
@@ -441,6 +446,51 @@ def test_who_looks_again_reads_the_past_only_once(tmp_path):
         for _ in range(2):
             assert look().total.hits == 14
             assert min(look().by_hour) == 990
+
+
+@pytest.mark.parametrize("verb", [["list"], ["top"], ["why", "http://h", "POST /x"]])
+def test_the_log_of_a_server_is_told_to_be_one(tmp_path, capsys, verb):
+    log = tmp_path / "state.db"
+    SqliteLog(log).close()
+    status, out, err = run(capsys, verb[0], str(log), *verb[1:])
+    told = (
+        f"shelflife: {log} is a database, but not a memory: it is the log of a server, for shelflife log and"
+    )
+    assert (status, out, err) == (1, "", f"{told} shelflife forecast\n")
+
+
+def test_a_file_that_is_neither_memory_nor_log_is_not_made_one(tmp_path, capsys):
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    status, _, err = run(capsys, "list", str(empty))
+    assert (status, "log of a server" in err, empty.stat().st_size) == (1, False, 0)
+
+
+@pytest.mark.parametrize("request_", ['{"plan": "pro"}', ' {"plan": "pro"}', '["plan"]'])
+def test_why_is_told_when_fields_come_without_an_operation(path, capsys, request_):
+    status, out, err = run(capsys, "why", path, ORIGIN, request_)
+    told = """an operation comes before the fields, as in 'POST /orders {"plan": "basic"}'"""
+    assert (status, out, err) == (1, "", f"shelflife: {told}\n")
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_top_shows_all_columns_however_narrow_the_window(tmp_path, width):
+    servers = ["https://api.billing-of-a-customer.example:443/v1", "http://127.0.0.1:8000"]
+    with closing(SqliteStore(tmp_path / "memory.db")) as store:
+        look = Looking(store)
+        store.diary.add(
+            Noted(HOUR, root, what, 900) for root in servers for what in ("hits", "saved", "stored")
+        )
+        first = look()
+        for what in ("hits", "misses", "saved", "stored", "evicted:row_changed", "suspected"):
+            store.diary.add(Noted(HOUR, root, what, 41) for root in servers)
+        lines = list(_lines(first, look(), "memory.db", width))
+    assert max(map(len, lines)) <= width
+    table = lines[4:8]
+    assert table[0].endswith("doubts")
+    assert table[-1].split()[0] == "all"
+    assert any(":8000 " in line for line in table)  # the end of a name tells servers apart
+    assert ("(+41)" in table[1]) == (width > 80)
 
 
 def test_top_is_json_for_programs(busy, capsys):
@@ -496,6 +546,7 @@ def test_the_report_is_one_page_that_loads_nothing_and_takes_no_orders(busy, tmp
     assert (status, out) == (0, f"Wrote {page}\n")
     html = page.read_text()
     assert "This memory has spared 28 refusals" in html
+    assert "of requests had one fix or more remembered" in html
     assert "a row it rests on has changed" in html
     assert "<script" not in html
     assert "&lt;script&gt;" in html

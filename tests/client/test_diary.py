@@ -1,5 +1,6 @@
 """The diary: what a memory has done, kept beside it for all processes that use it."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -7,12 +8,13 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import psycopg
 import pytest
 
-from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
+from shelflife.client import Call, Guard, Memory, SqliteStore, Statistics, exchange
 from shelflife.client.diary import Noted
 from shelflife.client.events import Saved
 from shelflife.client.opening import store_at
@@ -115,6 +117,40 @@ def test_several_processes_add_to_one_diary_and_one_that_ends_leaves_what_it_has
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program, path], check=True)
     assert counts(path) == {(ROOT, "misses"): 10}
+
+
+@pytest.mark.parametrize("how", ["main()", "asyncio.run(later())"])
+def test_a_memory_of_a_function_is_noted_though_it_is_gone_before_the_program_ends(tmp_path, how):
+    path = tmp_path / "memory.db"
+    program = (
+        "import asyncio, sys; from shelflife.client import Memory\n"
+        "def main(): Memory.at(sys.argv[1]).recall('http://h', 'POST /x', {})\n"
+        "async def later(): main()\n"
+        f"{how}"
+    )
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    assert counts(path) == {(ROOT, "misses"): 1}
+
+
+def test_a_memory_that_nobody_has_any_more_is_noted_at_once_and_only_once(tmp_path):
+    path = tmp_path / "memory.db"
+    memory = Memory.at(path)
+    memory.recall("http://h", OPERATION, {})
+    memory.close()
+    memory.recall("http://h", OPERATION, {})
+    del memory
+    gc.collect()
+    assert counts(path) == {(ROOT, "misses"): 2}
+
+
+@pytest.mark.parametrize("engine", ["postgres", "valkey"])
+@pytest.mark.parametrize("near", [False, True])
+def test_a_memory_in_an_engine_that_nobody_has_any_more_is_noted_too(engine, near, request):
+    url = request.getfixturevalue(f"{engine}_url")
+    with closing(store_at(url, namespace=f"gone-{near}", near=near)) as store:
+        Memory(store).recall("http://h", OPERATION, {})
+        gc.collect()
+        assert [(one.root, one.what, one.times) for one in store.diary.read()] == [(ROOT, "misses", 1)]
 
 
 def test_a_child_does_not_write_what_its_parent_has_counted(tmp_path):
@@ -252,3 +288,10 @@ def test_a_diary_that_is_written_again_leaves_the_folder_of_the_memory_as_it_is(
     diary.add([Noted(1, "r", "hits", 1)])
     assert tmp_path.stat().st_ctime_ns == before
     diary.close()
+
+
+def test_the_guide_names_all_that_is_counted():
+    guide = Path(__file__, "../../../docs/guides/agents.md").resolve().read_text("utf-8")
+    told = guide.partition("`memory.statistics` counts them")[2].partition("\n## ")[0]
+    names = {*Statistics.__struct_fields__, "precision"}
+    assert {name for name in names if f"`{name}`" not in told} == set()

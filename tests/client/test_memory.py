@@ -403,6 +403,8 @@ def test_what_somebody_wants_forgotten_is_gone():
 
 def test_a_store_that_fails_is_a_miss_and_is_told_once():
     class Broken:
+        diary = None  # it keeps none; all its verbs fail
+
         def __getattr__(self, verb):
             def fail(*arguments, **options):
                 raise StoreError("the disk is gone")

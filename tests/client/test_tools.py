@@ -504,7 +504,7 @@ def test_a_tool_that_is_not_async_has_nobody_async_to_answer():
 @pytest.mark.parametrize("wrong", [("memory", None), (Memory(), "guard")])
 def test_what_tools_cannot_be_made_of_is_told_at_once(wrong):
     memory, guard = wrong
-    with pytest.raises(TypeError, match="tools take a Memory, and a Guard or None"):
+    with pytest.raises(TypeError, match="tools take a Memory first, then a root, as in"):
         Tools(memory, ROOT, guard=guard)
 
 

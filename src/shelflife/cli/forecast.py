@@ -24,7 +24,8 @@ _NOTHING = {
     "memory": "Nothing was seen to change. A memory notes that where it is made with a foresight, as in Memory(foresight=Forecast()).",
     "log": "Nothing has changed since the log began, or nothing that says when.",
 }
-_UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+_HOUR_S = 3_600.0
+_UNITS = ((86_400.0, "day"), (_HOUR_S, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
 class _Told(NamedTuple):
@@ -80,7 +81,8 @@ def _forecast(options: argparse.Namespace) -> None:
         return
     for one in told:
         if one.outlooks:
-            print(f"{f'{printable(one.root)}, ' if one.root else ''}as of {_moment(one.looked_at)}\n")
+            moment = _to_the_second if any(map(_is_quick, one.outlooks)) else _to_the_minute
+            print(f"{f'{printable(one.root)}, ' if one.root else ''}as of {moment(one.looked_at)}\n")
             heads = ("what", "changes", "last", "habit", f"due ({CONFIDENCE:.0%})")
             print_table(heads, [_row(outlook) for outlook in one.outlooks])
 
@@ -150,13 +152,20 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
 
 def _row(outlook: Outlook) -> tuple[str, ...]:
     due = outlook.due
+    moment = _to_the_second if _is_quick(outlook) else _to_the_minute
     return (
         printable(outlook.name),
         str(outlook.changes),
-        _moment(outlook.last_at),
+        moment(outlook.last_at),
         _words(outlook),
-        "" if due is None else f"{_moment(due.after)} to {_moment(due.by)}",
+        "cannot be told" if due is None else f"{moment(due.after)} to {moment(due.by)}",
     )
+
+
+def _is_quick(outlook: Outlook) -> bool:
+    """Whether it changes, or is due, within less than an hour: minutes would then say little."""
+    due = outlook.due
+    return (outlook.usual_gap or _HOUR_S) < _HOUR_S or (due is not None and due.by - due.after < _HOUR_S)
 
 
 def _words(outlook: Outlook) -> str:
@@ -177,8 +186,12 @@ def _length(seconds: float) -> str:
     return unit if round(count, 1) == 1 else f"{count:.1f}".removesuffix(".0") + f" {unit}s"
 
 
-def _moment(seconds: float) -> str:
+def _to_the_minute(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _to_the_second(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _as_json(told: _Told, outlook: Outlook) -> Mapping[str, Any]:

@@ -372,7 +372,10 @@ def _check(options: argparse.Namespace) -> None:
     if problems:
         raise CommandError(f"{options.stream} cannot be played:\n  " + "\n  ".join(problems))
     is_given, scenario = scenario.stale_slots is not None, with_stale_slots(scenario)
-    leaks = [*leaks_in(scenario, "A0"), *leaks_in(scenario, "A1")]
+    try:
+        leaks = [*leaks_in(scenario, "A0"), *leaks_in(scenario, "A1")]
+    except PlannerError as error:
+        raise CommandError(str(error)) from error
     if leaks:
         told = [f"episode {leak.episode}, attempt {leak.attempt}: {leak.value}" for leak in leaks]
         raise CommandError(f"{options.stream} gives answers away in its prompts:\n  " + "\n  ".join(told))
@@ -385,9 +388,10 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _played(specs: list[RunSpec], out: Path | None, job_count: int, **asking: Any) -> "Outcome":
-    from shelflife.lab.engines import EngineError
-    from shelflife.lab.grid import execute, kept_of
-    from shelflife.lab.runner import LabError
+    with _lab():
+        from shelflife.lab.engines import EngineError
+        from shelflife.lab.grid import execute, kept_of
+        from shelflife.lab.runner import LabError
 
     try:
         episode_count = sum(len(load(spec.stream).order) for spec in specs)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
 from shelflife.client.remote import RemoteStore
+from shelflife.sqlite_files import SqliteFile
 
 __all__ = ["add_to", "opened", "root_in"]
 
@@ -237,6 +238,8 @@ def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The operation, and the fields: those after it, or those in a file."""
     operation, brace, rest = options.request.partition(" {")
     body = brace.strip() + rest
+    if options.request.lstrip().startswith(("{", "[")):
+        raise CommandError("""an operation comes before the fields, as in 'POST /orders {"plan": "basic"}'""")
     if options.body is not None:
         if body:
             raise CommandError(
@@ -281,9 +284,11 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
-    with opened(options, read_only=False) as store:
-        events: list[Event] = []
-        memory = Memory(store, on_event=events.append)
+    events: list[Event] = []
+    with (
+        opened(options, read_only=False) as store,
+        closing(Memory(store, on_event=events.append)) as memory,
+    ):
         roots = [root for root in store.roots() if options.root is None or is_below(root, options.root)]
         count = sum(memory.forget(root, options.operation, options.type, id=options.id) for root in roots)
     for event in events:
@@ -305,7 +310,9 @@ def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
             store: Store = SqliteStore(path, read_only=True)
         else:
             store = store_at(options.memory, namespace=options.namespace)
-    except (StoreError, ValueError, ModuleNotFoundError) as error:  # of which the last names the extra
+    except StoreError as error:
+        raise CommandError(f"{error}{_what_it_is(options.memory)}") from error
+    except (ValueError, ModuleNotFoundError) as error:  # of which the last names the extra
         raise CommandError(str(error)) from error
     try:
         yield store
@@ -314,6 +321,25 @@ def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
     finally:
         if isinstance(store, Closeable):
             store.close()
+
+
+def _what_it_is(where: str) -> str:
+    """What a file is that is no memory, as the end of a sentence, if that can be told."""
+    path = is_file(where)
+    if path is None or not Path(path).is_file():
+        return ""
+    try:
+        from shelflife.server.sql_log import KIND
+    except ModuleNotFoundError:  # where no server is installed
+        return ""
+    log = SqliteFile(path, KIND, busy_timeout_s=1.0, durable=False, read_only=True)
+    try:
+        log.open()
+    except KIND.error:
+        return ""
+    finally:
+        log.close()
+    return ": it is the log of a server, for shelflife log and shelflife forecast"
 
 
 @contextmanager

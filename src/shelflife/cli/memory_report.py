@@ -60,7 +60,10 @@ def _span(worth: Worth, now: float) -> str:
 def _facts(worth: Worth, total: Doings) -> Iterator[tuple[str, str]]:
     asked = total.hits + total.misses
     yield "refusals spared", f"{total.saved:,}"
-    yield "of requests had a fix", f"{100 * total.hits / asked:.0f} %" if asked else "none"
+    yield (
+        "of requests had one fix or more remembered",
+        f"{100 * total.hits / asked:.0f} %" if asked else "none",
+    )
     yield "fixes learned", f"{total.learned:,}"
     yield (
         "left because they went stale",

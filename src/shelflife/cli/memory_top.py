@@ -13,6 +13,8 @@ __all__ = ["show_top", "worth_as_json"]
 
 _EVERY_S = 1.0
 _MOST_REASONS = 6
+_SHORTEST_NAME = 12
+"""No server's name is cut to less."""
 
 _HOME, _TO_THE_END = "\x1b[H", "\x1b[J"
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -24,7 +26,7 @@ def show_top(look: Callable[[], Worth], name: str, *, is_json: bool = False) -> 
     if is_json:
         print(json.dumps(worth_as_json(first)))
     elif not sys.stdout.isatty():
-        print("\n".join(_lines(first, first, name)))
+        print("\n".join(_lines(first, first, name, sys.maxsize)))
     else:
         _watch(first, look, name)
 
@@ -34,7 +36,7 @@ def _watch(first: Worth, look: Callable[[], Worth], name: str) -> None:
     try:
         while True:
             width, height = shutil.get_terminal_size()
-            shown = [line[:width] for line in _lines(first, look(), name)][: height - 1]
+            shown = [line[:width] for line in _lines(first, look(), name, width)][: height - 1]
             print(_HOME + "".join(f"{line}\x1b[K\n" for line in shown) + _TO_THE_END, end="", flush=True)
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:
@@ -43,23 +45,14 @@ def _watch(first: Worth, look: Callable[[], Worth], name: str) -> None:
         print(_FIRST_SCREEN, end="", flush=True)
 
 
-def _lines(first: Worth, now: Worth, name: str) -> Iterator[str]:
+def _lines(first: Worth, now: Worth, name: str, width: int) -> Iterator[str]:
     """What a person sees. In brackets stands what has happened since they began to look."""
     held, suspect = now.held.total(), now.suspect.total()
     doubtful = f", {suspect:,} to be asked about first" if suspect else ""
     yield f"{counted(held, 'fix', 'fixes')} of {counted(len(now.held), 'server')}{doubtful}, in {name}"
-    yield _since(now)
+    yield from _summary(now)
     yield ""
-    heads = ("server", "fixes", *Doings._fields)
-    rows = [
-        (printable(root), f"{now.held[root]:,}", *_changed(_of(first, root), _of(now, root)))
-        for root in now.roots
-    ]
-    if len(rows) != 1:
-        rows.append(("all", f"{held:,}", *_changed(first.total, now.total)))
-    heading, *lines = table_lines(heads, rows, right=range(1, len(heads)))
-    yield heading
-    yield from lines
+    yield from _table(first, now, width)
     if now.reasons:
         yield ""
         yield "why fixes have left"
@@ -67,18 +60,45 @@ def _lines(first: Worth, now: Worth, name: str) -> Iterator[str]:
             yield f"  {times:>8,}  {reason}"
 
 
-def _since(now: Worth) -> str:
+def _summary(now: Worth) -> Iterator[str]:
     if not now.by_hour:
-        return "It has done nothing yet that was noted."
+        yield "It has done nothing yet that was noted."
+        return
     begun = time.strftime("%Y-%m-%d %H:00", time.localtime(min(now.by_hour) * 3600))
-    rate = _share(now.total)
-    spared = counted(now.total.saved, "refusal")
-    return f"It had a fix for {rate} of requests and spared {spared} in the hours from {begun} on."
+    yield f"It has spared {counted(now.total.saved, 'refusal')} in the hours from {begun} on."
+    asked = now.total.hits + now.total.misses
+    if asked:
+        yield f"One fix or more was remembered for {100 * now.total.hits / asked:.0f} % of requests."
 
 
-def _share(doings: Doings) -> str:
-    asked = doings.hits + doings.misses
-    return f"{100 * doings.hits / asked:.0f} %" if asked else "none"
+def _table(first: Worth, now: Worth, width: int) -> list[str]:
+    """In a window that is too narrow, servers lose the beginning of their names first, then what is in brackets goes."""
+    lines: list[str] = []
+    for since in (first, now):
+        rows = list(_rows(since, now))
+        over = max(len(next(_aligned(rows))) - width, 0)
+        longest = max(len(row[0]) for row in rows) - over
+        shortest = max(longest, _SHORTEST_NAME)
+        lines = [*_aligned([(_ending(row[0], shortest), *row[1:]) for row in rows])]
+        if longest >= shortest:
+            break
+    return lines
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    heads = ("server", "fixes", *Doings._fields)
+    return table_lines(heads, rows, right=range(1, len(heads)))
+
+
+def _ending(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"…{name[len(name) - longest + 1 :]}"
+
+
+def _rows(first: Worth, now: Worth) -> Iterator[tuple[str, ...]]:
+    for root in now.roots:
+        yield printable(root), f"{now.held[root]:,}", *_changed(_of(first, root), _of(now, root))
+    if len(now.roots) != 1:
+        yield "all", f"{now.held.total():,}", *_changed(first.total, now.total)
 
 
 def _of(worth: Worth, root: str) -> Doings:

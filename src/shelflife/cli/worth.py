@@ -29,7 +29,7 @@ class Doings(NamedTuple):
 
 
 MEANINGS = {
-    "hits": "Requests for which a fix was remembered.",
+    "hits": "Requests for which one fix or more was remembered. Such a request is still refused where it needs another.",
     "misses": "Requests for which none was.",
     "saved": "Requests accepted at the first attempt with a remembered fix in them: refusals that did not happen.",
     "learned": "Fixes that a server gave, for the first time or again.",

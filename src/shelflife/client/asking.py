@@ -306,20 +306,28 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if answer is None:
         return None
     if not isinstance(step, Question):
-        return await awaited(answer(step))  # type: ignore[no-any-return]
+        return _checked(await awaited(answer(step)))
     if not patience:
         return None
     try:
         with patience as until:
             asked: Any = step._replace(within_s=until - time.monotonic())
             reply = answer(asked)
-            told = reply if type(reply) is Reply else await _within(asked.within_s, reply)
+            told = reply if type(reply) is Reply else _checked(await _within(asked.within_s, reply))
         if told is not None:
             note_status(step.url, told.status)
         return told
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None
+
+
+def _checked(reply: Any) -> Reply | None:
+    if reply is None or isinstance(reply, Reply):
+        return reply
+    raise TypeError(
+        f"what answers returns Reply(status, body, headers), or None, and not {type(reply).__name__}"
+    )
 
 
 async def _within(longest_s: float, reply: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations  # so that help() names types as they are written here
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
@@ -23,6 +23,7 @@ from shelflife.client.asking import (
     watched,
 )
 from shelflife.client.channels import TOOL
+from shelflife.client.client_asking import HttpClient, ask_of
 from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
@@ -55,6 +56,14 @@ def _is_never_clear(_: Root) -> bool:
     return False
 
 
+def _check_fields(request: object) -> None:
+    """Of whatever a program without types hands in, such as JSON that is not decoded."""
+    if not isinstance(request, Mapping):
+        raise TypeError(
+            f"the fields of a request are a mapping, as in {{'plan': 'basic'}}, and not {type(request).__name__}"
+        )
+
+
 class Memory:
     """What an agent holds across episodes.
 
@@ -66,7 +75,7 @@ class Memory:
         self,
         store: Store | None = None,
         *,
-        ask: AnyAsk | None = None,
+        ask: AnyAsk | HttpClient | None = None,
         trust: Words | None = None,
         capacity: int | None = 100_000,
         most_evictions: int | None = MOST_EVICTIONS,
@@ -77,7 +86,8 @@ class Memory:
     ) -> None:
         """A memory over a store; without one, in this process alone.
 
-        - `ask` puts questions to servers. Without it a table that moved is evicted whole. An async one is for the verbs that end in `_async`.
+        - `ask` puts questions to servers: a function, or a client of httpx2, httpx, requests or aiohttp. Without it a table that moved is
+          evicted whole. An async one is for the verbs that end in `_async`.
         - `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
         - `capacity` is how many entries of each root are kept; those that were not used for the longest time leave first. None for any number.
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
@@ -92,8 +102,12 @@ class Memory:
         for name, bound in (("most_evictions", most_evictions), ("capacity", capacity)):
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
+        if foresight is not None and (isinstance(foresight, type) or not hasattr(foresight, "is_due")):
+            raise TypeError(
+                f"foresight is a Forecast(), or has an is_due as that has, and is not {foresight!r}"
+            )
         self.store: Store = InProcessStore() if store is None else store
-        self.ask = ask
+        self.ask = None if ask is None else ask_of(ask)
         """Puts questions to servers, where nobody else does."""
         diary = self.store.diary if isinstance(self.store, KeepsDiary) else None
         self.telling = Telling(on_event, clock, diary)
@@ -148,7 +162,7 @@ class Memory:
         operation: str | None = None,
         guard: Guard | None = TOOL.guard,
         conditional: bool = TOOL.conditional,
-        ask: AnyAsk | None = None,
+        ask: AnyAsk | HttpClient | None = None,
     ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
         """For a function that is a tool, blocking or async: it is called with what is remembered, and its outcome is learned from.
 
@@ -194,6 +208,8 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
+        if type(request) is not dict:
+            _check_fields(request)
         found = self._shelf.usable(root, operation, request)
         self.telling.count(root, "hits" if found else "misses")
         return found
@@ -201,6 +217,8 @@ class Memory:
     def amend(self, root: Root, operation: str, request: Fields, guard: AnyGuard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         root = root_at(root)
+        if type(request) is not dict:
+            _check_fields(request)
         shelf = self._shelf
         with shelf.moment(shelf.wanted(root, operation, request)) if self.is_remote else _ANY_TIME:
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
@@ -216,6 +234,8 @@ class Memory:
         It only looks. What it says of a doubt is what this memory knows: another process may have one of its own.
         """
         found: list[Explained] = []
+        if type(request) is not dict:
+            _check_fields(request)
         with self.telling.failing("read"):
             found.extend(explained(self._shelf, root_at(root), operation, request, guard or Guard()))
         return found

@@ -140,12 +140,21 @@ class Send(NamedTuple):
 
 def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
     """Make a call; `answer` sends what it is given, a request or a question. None when a request had no reply."""
+    _check(memory, call, answer)
     return driven(sending(memory, call), answer)
 
 
 async def exchange_async(memory: Memory, call: Call, answer: AnyAnswering[Send | Question]) -> Reply | None:
     """The same, awaiting what can be awaited."""
+    _check(memory, call, answer)
     return await driven_async(sending(memory, call), answer, is_remote=memory.is_remote)
+
+
+def _check(memory: object, call: object, answer: object) -> None:
+    """Of whatever a program without types hands in."""
+    if not (isinstance(memory, Memory) and isinstance(call, Call) and callable(answer)):
+        kinds = ", ".join(type(one).__name__ for one in (memory, call, answer))
+        raise TypeError(f"an exchange takes a Memory, a Call and a function that answers, and not {kinds}")
 
 
 def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:

@@ -1,13 +1,12 @@
 """Saying what happens: to whoever listens, to the log and to the statistics; and once when the store fails."""
 
-import atexit
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
-from weakref import WeakSet
+from weakref import finalize
 
 import msgspec
 
@@ -100,8 +99,6 @@ class Counting(Locking):
         self._last_at: float | None = None
         self._is_failing = False
         super().__init__()
-        if diary is not None:
-            _living.add(self)
 
     def count(self, root: Root, what: str, count: int = 1) -> None:
         """Something happened."""
@@ -173,16 +170,6 @@ class Counting(Locking):
                 written[what] += sign * count
 
 
-_living: WeakSet[Counting] = WeakSet()
-
-
-@atexit.register
-def _write_all() -> None:
-    """Agents are often short-lived, and seldom close their memory."""
-    for counting in list(_living):
-        counting.write()
-
-
 class _Gone(dict[Root, OrderedDict[str, dict[str, Any]]]):
     """Which values are gone, by server. Of too many servers the first goes."""
 
@@ -224,6 +211,9 @@ class Telling(Locking):
         self.count = self._counting.count
         """Something happened that is no event: `hits` or `misses`."""
         self.write_diary = self._counting.write
+        if diary is not None:
+            # Agents are often short-lived, and seldom close their memory: it is written when this goes, or when the program ends.
+            finalize(self, self.write_diary)
         self._gone = _Gone()
         self._gone_lately: list[Entry] = []
         """What is still to be put down there, which takes a digest for each."""

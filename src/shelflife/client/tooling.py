@@ -13,6 +13,7 @@ import msgspec
 from shelflife.client.arguments import GuardOfTool, Signed, Takes, given_of
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, awaited, driven, driven_async
 from shelflife.client.channels import TOOL
+from shelflife.client.client_asking import HttpClient, ask_of
 from shelflife.client.entries import Root, origin_of, root_at
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
@@ -85,7 +86,7 @@ class Tools:
         guard: Guard | None = TOOL.guard,
         conditional: bool = TOOL.conditional,
         compact: bool = TOOL.compact,
-        ask: AnyAsk | None = None,
+        ask: AnyAsk | HttpClient | None = None,
         read: ReadOutcome = read_outcome,
     ) -> None:
         """Some tools, or all of them.
@@ -100,13 +101,16 @@ class Tools:
           it has sent the headers with one request alone, and that is the one that was refused. `compact`: it says which position of the
           server's log is known. Both are for tools that send the headers they are given, and that send their arguments as the request, by
           the same names.
-        - `ask` puts the memory's questions to the server; by default that of the memory does. Without either, an API's address is asked
-          over HTTP, without credentials; behind a name of your own nobody is asked, and a table that moved is evicted whole.
+        - `ask` puts the memory's questions to the server: a function, or the client of httpx2, httpx, requests or aiohttp that the tools
+          use, which logs in. By default that of the memory does. Without either, an API's address is asked over HTTP, without
+          credentials; behind a name of your own nobody is asked, and a table that moved is evicted whole.
         - `read` tells what an outcome says of the contract, for a channel where that can only be in one place.
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
-            raise TypeError("tools take a Memory, and a Guard or None")
+            raise TypeError(
+                "tools take a Memory first, then a root, as in Tools(memory, root); guard= is a Guard or None"
+            )
         if isinstance(only, str):
             raise TypeError(f"only takes the names of tools, as in [{only!r}]")
         if not isinstance(operations, Mapping):
@@ -121,7 +125,7 @@ class Tools:
         self._guard = guard
         self._is_conditional = conditional
         self._is_compact = compact
-        self._ask = memory.ask if ask is None else ask
+        self._ask = memory.ask if ask is None else ask_of(ask)
         self._ask_async = self._ask
         if self._ask is None and is_address:
             # only here: HTTP, TLS and e-mail of the standard library take as long to import as all the rest

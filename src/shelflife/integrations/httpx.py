@@ -16,9 +16,11 @@ class MemoryTransport(BlockingWatching[httpx.Request, httpx.Response], httpx.Bas
     """Watches the responses of another transport, and amends requests as far as the guard allows."""
 
     _default_transport = httpx.HTTPTransport
+    _sends_by = "handle_request"
 
 
 class AsyncMemoryTransport(AsyncWatching[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
     """A `MemoryTransport` for async clients."""
 
     _default_transport = httpx.AsyncHTTPTransport
+    _sends_by = "handle_async_request"

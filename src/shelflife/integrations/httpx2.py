@@ -16,9 +16,11 @@ class MemoryTransport(BlockingWatching[httpx2.Request, httpx2.Response], httpx2.
     """Watches the responses of another transport, and amends requests as far as the guard allows."""
 
     _default_transport = httpx2.HTTPTransport
+    _sends_by = "handle_request"
 
 
 class AsyncMemoryTransport(AsyncWatching[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
     """A `MemoryTransport` for async clients."""
 
     _default_transport = httpx2.AsyncHTTPTransport
+    _sends_by = "handle_async_request"

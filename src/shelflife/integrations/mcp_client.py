@@ -76,7 +76,7 @@ def memory_client(
       amended anew and made again, before anybody sees anything.
     """
     if not callable(getattr(client, "call_tool", None)):
-        raise TypeError("memory_client takes a client of MCP, which has a call_tool")
+        raise TypeError("memory_client takes a client of MCP, which has a call_tool, and after it a Memory")
     return cast("Client", _MemoryClient(client, memory, root=root, guard=guard, conditional=conditional))
 
 

@@ -14,6 +14,7 @@ from shelflife.client.running import Counted
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
 from shelflife.integrations import messages
+from shelflife.integrations.taking import takes
 from shelflife.integrations.watching import BlockingWatching, Watched, at_once, method_and_target
 
 with needing("requests"):
@@ -45,6 +46,8 @@ class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where 
         conditional: bool = HTTP.conditional,
     ) -> None:
         super().__init__()
+        if adapter is not None:
+            takes("a MemoryAdapter takes a Memory and an adapter to watch", (adapter, BaseAdapter))
         self.memory = memory
         self._adapter = HTTPAdapter() if adapter is None else adapter
         self._watching = _Watching(

@@ -43,6 +43,7 @@ from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
 from shelflife.integrations.counting import counting_in
+from shelflife.integrations.taking import MemoryFirst
 
 __all__ = ["AsyncCalls", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "method_and_target"]
 
@@ -159,7 +160,7 @@ class _GuardOfRequest(NamedTuple):
         return self.guard.objection(entry, outcome)
 
 
-class _Watching(Generic[Request, Response]):
+class _Watching(MemoryFirst, Generic[Request, Response]):
     """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
