@@ -23,12 +23,12 @@ from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
-from shelflife.server.given import Given, SeenReaders
+from shelflife.server.given import Given, SeenReaders, at_first_sight
 from shelflife.server.keeping_up import STALE_FOR_S
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import registry_of
-from shelflife.server.models import DICTIONARY, Reader, own_fields
+from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Checked, Pin
 from shelflife.server.policies import (
@@ -44,7 +44,7 @@ from shelflife.server.policies import (
     found_by,
     violations_of,
 )
-from shelflife.server.reads import Tables
+from shelflife.server.reads import Request, Tables
 from shelflife.server.refreshing import Refresher
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
@@ -368,8 +368,8 @@ class Provider(Forked):
             return
         pin.has_checked = True
         try:
-            fields = own_fields(request) if pin.precondition is None else None
-            if fields is None:
+            seen = at_first_sight(request, pin) if pin.precondition is None else None
+            if seen is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
                 apps, known, state, concerned = self.apps, self.policies, pin.state, None
@@ -378,12 +378,13 @@ class Provider(Forked):
                     concerned = apps.operation_of(operation, pin)
                     policies = known.concerning(concerned)
                 tables = views[1] if views[0] is state else self._views_of(state)
-                found = found_by(policies, fields, tables)
+                found = found_by(policies, seen, tables)
                 if found or self.readers.looks_left:
                     given = Given(request, pin.body, pin.asked_for)
                     if violations := self._told(found, given, concerned, state, pin):
                         raise Rejected(violations, state)
-                elif self.clients is not None:
+                elif self.clients is not None and self.clients.are_counted:
+                    fields = Given(request, pin.body, pin.asked_for).fields
                     self.clients.note(pin.headers, concerned, fields, (), state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
@@ -441,7 +442,7 @@ class Provider(Forked):
         self, given: Given, operation: str | None, state: State, pin: Pin | None
     ) -> list[Violation]:
         fields, concerned = given.fields, self.apps.operation_of(operation, pin)
-        found = found_by(self.policies.concerning(concerned), fields, self._views_of(state))
+        found = found_by(self.policies.concerning(concerned), Request(fields), self._views_of(state))
         return self._told(found, given, concerned, state, pin)
 
     def _views_of(self, state: State) -> Tables:
