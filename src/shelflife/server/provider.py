@@ -49,7 +49,7 @@ from shelflife.server.refreshing import Refresher
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
-from shelflife.server.stamps import NO_STAMP
+from shelflife.server.stamps import NO_STAMP, Stamp
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -134,6 +134,12 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
+        self._shown: tuple[State | None, Face, Stamp] = (
+            None,
+            face_of(self.registry.state, self.level),
+            NO_STAMP,
+        )
+        """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
             self.registry,
@@ -273,10 +279,11 @@ class Provider(Forked):
             registry.is_shared and registry.is_out_of_date
         ):
             return None
-        state, level = registry.state, self.level
-        face: Face = state.faces.get(level) or face_of(state, level)
-        stamp = face.stamp if level else NO_STAMP
-        return Pin(state, face, stamp, find_operation, self.counts, asked, self.policies.are_any)
+        state, shown = registry.state, self._shown
+        if shown[0] is not state:
+            face = face_of(state, self.level)
+            shown = self._shown = (state, face, face.stamp if self.level else NO_STAMP)
+        return Pin(state, shown[1], shown[2], find_operation, self.counts, asked, self.policies.are_any)
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
