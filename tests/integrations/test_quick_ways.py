@@ -263,3 +263,31 @@ def test_an_app_that_shares_a_route_tells_no_more_than_it_may():
     for _ in range(2):  # the first request finds out what the next ones need not
         assert b"table_versions" in answered(is_open, query_string=b"")[1]["body"]
         assert b"table_versions" not in answered(is_closed, query_string=b"")[1]["body"]
+
+
+def test_a_request_that_an_app_makes_to_itself_leaves_the_app_its_own_and_nobody_has_one_after_both():
+    provider, pins = Provider(TABLES), []
+
+    async def app(scope, receive, send):
+        pins.append(provider.pin)
+        if scope["path"] == "/orders":
+            await contract({**asked, "path": "/inner"}, receive, send)
+            pins.append(provider.pin)
+
+    async def silent(*message):
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def twice():  # in one context
+        for _ in range(2):
+            await contract({**asked, "path": "/orders"}, silent, silent)
+            pins.append(provider.pin)
+
+    asked = {"type": "http", "method": "POST", "headers": []}
+    contract = ContractMiddleware(app, provider, operations=[OPERATION])
+    asyncio.run(twice())
+    for outer, inner, again, after in (pins[:4], pins[4:]):
+        assert outer is again is not None
+        assert inner is not None
+        assert inner is not outer
+        assert after is None
+    assert pins[0] is not pins[4]

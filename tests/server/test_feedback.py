@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.server.feedback import stamped
+from shelflife.server.stamps import Stamp
 
 MEMBERS = b'"table_versions":{"t":"1"},"rules_version":"0123456789ab"'
 STAMPS = {"table_versions": {"t": "1"}, "rules_version": "0123456789ab"}
@@ -30,10 +31,10 @@ STAMPS = {"table_versions": {"t": "1"}, "rules_version": "0123456789ab"}
     ],
 )
 def test_the_stamps_go_into_one_whole_json_object(body):
-    whole = stamped(body, MEMBERS)
+    whole = stamped(body, Stamp(MEMBERS, []))
     assert list(json.loads(whole.replace(b"9" * 5000, b"9")).items())[-2:] == list(STAMPS.items())
     assert whole.startswith(body.strip()[:-1].strip())
-    at = json.loads(stamped(body, b'"at":"Aaaaaa1"').replace(b"9" * 5000, b"9"))
+    at = json.loads(stamped(body, Stamp(b'"at":"Aaaaaa1"', [])).replace(b"9" * 5000, b"9"))
     assert list(at.items())[-1] == ("at", "Aaaaaa1")
 
 
@@ -75,7 +76,7 @@ def test_the_stamps_go_into_one_whole_json_object(body):
     ],
 )
 def test_any_other_body_stays_as_it_is(body):
-    assert stamped(body, MEMBERS) == b""
+    assert stamped(body, Stamp(MEMBERS, [])) == b""
 
 
 def takes_stamps(body):
@@ -121,7 +122,7 @@ PARTS = [
 def test_what_is_stamped_was_an_object_and_is_one(body, edits):
     for at, length, part in edits:
         body = body[:at] + part + body[at + length :]
-    whole = stamped(body, MEMBERS)
+    whole = stamped(body, Stamp(MEMBERS, []))
     assert bool(whole) == takes_stamps(body)
     if whole:
         assert json.loads(whole) == json.loads(body) | STAMPS

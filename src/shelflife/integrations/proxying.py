@@ -40,6 +40,7 @@ from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import error_answer, feedback_members, stamped
 from shelflife.server.operations import Operation
 from shelflife.server.pins import UNSTAMPED, Pin
+from shelflife.server.stamps import Stamp
 
 with needing("httpx2"):
     import httpx2
@@ -366,7 +367,7 @@ async def _with_fixes(rest: AsyncIterator[bytes], members: bytes) -> _Body:
     except httpx2.TransportError as error:
         return _Body(parts, rest, error)
     whole = b"".join(parts)
-    return _Body([whole if b'"recovery_feedback"' in whole else stamped(whole, members) or whole])
+    return _Body([whole if b'"recovery_feedback"' in whole else stamped(whole, Stamp(members, [])) or whole])
 
 
 async def _stream(send: Send, start: dict[str, Any], body: _Body) -> None:

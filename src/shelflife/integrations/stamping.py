@@ -80,7 +80,7 @@ class Stamping(msgspec.Struct, eq=False):
         """
         stamp, at = self.pin.stamp, self.length_at
         is_whole = is_all or (at >= 0 and headers[at][1] == b"%d" % len(body))
-        whole = stamped(body, stamp.members) if is_whole else b""
+        whole = stamped(body, stamp) if is_whole else b""
         if not whole:
             headers += stamp.raw_headers
             return body

@@ -78,7 +78,7 @@ class UnderContract:
         self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope.get(self._key, self) is not self:
+        if scope["type"] != "http" or (self._key in scope and scope[self._key] is not self):
             await self._pass_on(scope, receive, send)
             return
         provider = self._provider
@@ -86,26 +86,26 @@ class UnderContract:
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
         path = path_below_root(scope) if scope.get("root_path") else scope["path"]
-        pin = None
+        pin, is_plain, method = None, False, scope["method"]
         for name, _ in scope["headers"]:
             if name in _SAID_IN:
                 break
         else:
             pin = provider.plain_pin(self._find_operation, (scope, path))
-        is_plain = pin is not None
-        if pin is None:
+        if pin is not None:
+            is_plain = method != "HEAD" and pin.stamp.members != b""
+        else:
             try:
                 pin = await self._pin(scope, path)
             except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
                 answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
-                await send_answer(send, answer, scope["method"])
+                await send_answer(send, answer, method)
                 return
         if provider.clients is not None:
             pin.headers = partial(_headers_of, scope, provider.clients.reads)
-        method = scope["method"]
-        is_plain = is_plain and method != "HEAD" and bool(pin.stamp.members)
         response = _Response(pin, method, 0, -1, receive, send, is_plain)
-        token = provider.pinned.set(pin)
+        outer = provider.pinned.get()
+        provider.pinned.set(pin)
         try:
             app = self._own if "/contract/" in path else self.app
             await app(scope, response.receive if pin.is_heard else receive, response.send)
@@ -117,8 +117,11 @@ class UnderContract:
             await response.replace(answer_to(failure, provider, pin, accept_of(scope)))
             return
         finally:
-            pin.is_over = True  # a task that outlives the request has no request any more
-            provider.pinned.reset(token)
+            # A task that outlives the request has no request any more, nor has whoever comes after it in the same context: to take it out
+            # of that would take longer than to put it in.
+            pin.is_over = True
+            if outer is not None and not outer.is_over:
+                provider.pinned.set(outer)
         if response.was_held or pin.listening is not None or pin.precondition is not None:
             await self._end(pin, response, receive, send)
 
@@ -167,9 +170,8 @@ class _Response(Stamping, eq=False):
     """Whether nothing but its own start and body say what it carries."""
     has_started: bool = False
     was_held: bool = False
-    _usual: tuple[int, tuple[bytes, bytes]] | None = None
-    """Status and length of what most apps answer, a success of JSON with no more headers than that. Its start waits for a body in one
-    piece."""
+    _usual: dict[str, Any] | None = None
+    """The start of what most apps answer, a success of JSON that has its length and no more headers. It waits for a body in one piece."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
@@ -192,17 +194,18 @@ class _Response(Stamping, eq=False):
             part = message.get("body")
             if part and type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
                 pin = self.pin
-                body = stamped(part, pin.stamp.members)
+                body = stamped(part, pin.stamp)
                 if body:
                     self.has_started = True
                     pin.counts.stamped += 1
-                    length = b"content-length", b"%d" % len(body)
-                    await self.pass_on({"type": _START, "status": usual[0], "headers": [length, _JSON]})
-                    await self.pass_on({"type": "http.response.body", "body": body})
+                    pass_on = self.pass_on
+                    usual["headers"] = [(b"content-length", b"%d" % len(body)), _JSON]
+                    await pass_on(usual)
+                    await pass_on({"type": "http.response.body", "body": body})
                     return
             self._usual = None
-            await self._send({"type": _START, "status": usual[0], "headers": [usual[1], _JSON]})
-        elif self.is_plain and len(message) == 3 and message["type"] == _START:
+            await self._send(usual)
+        elif self.is_plain and type(message) is dict and len(message) == 3 and message["type"] == _START:
             pin, status, headers = self.pin, message["status"], message.get("headers")
             if (
                 (pin.has_run or pin.has_checked)
@@ -214,7 +217,8 @@ class _Response(Stamping, eq=False):
                 and not pin.is_own_answer
                 and pin.listening is None
             ):
-                self._usual = status, headers[0]
+                usual = self._usual = message.copy()
+                usual["headers"] = headers.copy()
                 return
         await self._send(message)
 

@@ -104,9 +104,8 @@ def title_of(status: int) -> str:
     return newer.get(status) or HTTPStatus(status).phrase
 
 
-def stamped(body: bytes, members: bytes) -> bytes:
-    """A JSON object with these members added at its end; b"" when the body is no object, or has them
-    already."""
+def stamped(body: bytes, stamp: Stamp) -> bytes:
+    """A JSON object with a stamp added at its end; b"" when the body is no object, or has its members already."""
     if not body or body[0] != _OPENING or body[-1] != _CLOSING:
         body = body.strip(b" \t\r\n")
         if not body or body[0] != _OPENING or body[-1] != _CLOSING:
@@ -120,8 +119,8 @@ def stamped(body: bytes, members: bytes) -> bytes:
     if not (own.table_versions is own.rules_version is own.at is _ABSENT):
         return b""
     if body[1] != _QUOTE and not body[1:-1].strip():
-        return b"{" + members + b"}"
-    return b"".join((body[:-1], b",", members, b"}"))
+        return b"{" + stamp.members + b"}"
+    return body[:-1] + stamp.ending
 
 
 def _form_asked_for(accept: str, default: ErrorForm) -> str:

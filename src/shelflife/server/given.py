@@ -21,23 +21,31 @@ from shelflife.server.models import (
     DICTIONARY,
     Reader,
     may_be_told,
-    own_fields,
+    own_names,
     plain_fields,
     pydantic_model_of,
     seen_of,
 )
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
-from shelflife.server.reads import with_objects
+from shelflife.server.reads import Request, with_objects
 from shelflife.server.shapes import RAW, Model, Part, Shape
 
-__all__ = ["Given", "SeenReaders"]
+__all__ = ["Given", "SeenReaders", "at_first_sight"]
 
 When = dict[str, Any]
 Unless = dict[str, tuple[Any, ...]]
 
 _FIRST_CHECKS = 256
 """At so many checks it is looked at what handlers give them, beside those that refuse: it may not be the body alone."""
+
+
+_SCALARS = frozenset({int, bool})
+"""What is seen just as it is, beside texts. A number with a fraction is seen as the client wrote it."""
+
+_known_names: dict[type, dict[str, str] | None] = {}
+"""What `own_names` gave, for as many classes as there are models in a large app: a dictionary is looked at sooner than a cache."""
+_MOST_KNOWN = 256
 
 
 def _as_sent() -> Reader:
@@ -61,10 +69,7 @@ class Given(msgspec.Struct, eq=False):
         """What policies see; an error when they cannot see it as fields."""
         seen = self._seen
         if seen is None:
-            seen = own_fields(self._request)
-            if seen is None:
-                seen = self._shown()
-            self._seen = seen
+            seen = self._seen = self._request if type(self._request) is dict else self._shown()
         return seen
 
     def _shown(self) -> Mapping[str, Any]:
@@ -153,6 +158,70 @@ class Given(msgspec.Struct, eq=False):
             is_carried = isinstance(sent, dict) and fault_in(sent, DEEPEST_VALUE) is None
             self._decoded = sent if is_carried else None
         return self._decoded
+
+
+class _FirstSight(Request):
+    """What policies see of a request at first: plain values as it holds them. Only when one asks for anything else is it looked into."""
+
+    __slots__ = ("_held", "_names", "_pin", "_seen", "_whole")
+    __init__ = object.__init__  # every check makes one: setting its fields takes less than a call
+    _held: dict[str, Any]
+    _names: Mapping[str, str]
+    """What in it is a field: what a policy is written with is nearly always this very name. Others may be equal to it and mislead."""
+    _whole: Any
+    _pin: Pin
+    _seen: Mapping[str, Any] | None
+    _reads = None
+    _path = WHOLE_REQUEST
+
+    @property
+    def _fields(self) -> Mapping[str, Any]:  # type: ignore[override]
+        seen = self._seen
+        if seen is None:
+            seen = self._seen = Given(self._whole, self._pin.body, self._pin.asked_for).fields
+        return seen
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            if self._names[name] is name:
+                value = self._held[name]
+                if type(value) is str or type(value) in _SCALARS:
+                    return value
+        except (KeyError, TypeError):  # no field is called so, or it holds none
+            pass
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any request."""
+        try:
+            if self._names[name] is name:
+                value = self._held[name]
+                if type(value) is str or type(value) in _SCALARS:
+                    return value
+        except (KeyError, TypeError):  # no field is called so, or it holds none
+            pass
+        return super().get(name, default)
+
+
+_FirstSight.__name__ = Request.__name__
+
+
+def at_first_sight(request: Any, pin: Pin) -> Request | None:
+    """What policies see of a request that has it ready in a dictionary: one that is a dictionary, and most models of pydantic. None of
+    any other."""
+    kind: Any = type(request)
+    try:
+        names = _known_names[kind]
+    except KeyError:
+        names = _known_names[kind] = own_names(kind)
+        if len(_known_names) > _MOST_KNOWN:
+            _known_names.clear()
+    if names is None:
+        return Request(request) if kind is dict else None
+    sight: _FirstSight = _FirstSight()
+    sight._held, sight._names, sight._whole = request.__dict__, names, request
+    sight._pin, sight._seen = pin, None
+    return sight
 
 
 class SeenReaders:

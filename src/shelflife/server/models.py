@@ -26,7 +26,7 @@ __all__ = [
     "DICTIONARY",
     "Reader",
     "may_be_told",
-    "own_fields",
+    "own_names",
     "plain_fields",
     "pydantic_model_of",
     "seen_of",
@@ -36,10 +36,6 @@ _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
 
 _ABSENT = object()
-
-_known_names: dict[type, tuple[str, ...] | None] = {}
-"""What `_own_names` gave, for as many classes as there are models in a large app: a dictionary is looked at sooner than a cache."""
-_MOST_KNOWN = 256
 
 _ORDINARY = frozenset({"builtins", "datetime", "decimal", "uuid"})
 """Where the types of values come from of which a client may be told. What an app has made may be a secret."""
@@ -152,36 +148,16 @@ def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
     return seen if _SCALARS.issuperset(map(type, seen.values())) else None
 
 
-def own_fields(request: Any) -> dict[str, Any] | None:
-    """What policies see of a request that has it ready in a dictionary: one that is a dictionary, and most models of pydantic with
-    nothing but plain values in them. None of any other."""
-    kind: Any = type(request)
-    if kind is dict:
-        return request  # type: ignore[no-any-return]
-    try:
-        names = _known_names[kind]
-    except KeyError:
-        names = _known_names[kind] = _own_names(kind)
-        if len(_known_names) > _MOST_KNOWN:
-            _known_names.clear()
-    if names is None:
-        return None
-    held: dict[str, Any] = request.__dict__
-    if tuple(held) != names and held.keys() != {*names}:  # they are nearly always in this order
-        return None
-    for value in held.values():
-        if type(value) is not str and type(value) not in _SCALARS:  # most are texts
-            return None
-    return None if getattr(request, "__pydantic_extra__", None) else held
+@lru_cache(maxsize=256)
+def own_names(kind: type) -> dict[str, str] | None:
+    """The names of fields by which a model of pydantic keeps them and which they also have on the wire; None of any other class.
 
-
-def _own_names(kind: type) -> tuple[str, ...] | None:
-    """The names of fields by which a model of pydantic keeps them and which they also have on the wire; None of any other class."""
+    Each leads to itself, as the one text that all code is written with."""
     model = pydantic_model_of(kind)
     if model is None or model.computed or not _keeps_its_fields(kind):
         return None
     is_same = all(part.name == wire for wire, part in model.parts.items())
-    return tuple(model.parts) if is_same else None
+    return {name: name for name in map(sys.intern, model.parts)} if is_same else None
 
 
 @lru_cache(maxsize=256)

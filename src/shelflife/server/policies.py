@@ -16,12 +16,11 @@ from shelflife.contract.cells import rows_of_cells
 from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
-from shelflife.contract.when import WHOLE_REQUEST
 from shelflife.errors import ShelflifeError
 from shelflife.policy_code import PolicyCode, comparisons_in
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.reads import Reads, Request, Tables, UnrecordedRequest
+from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
 
 __all__ = [
@@ -256,30 +255,26 @@ def evaluate(
     policies: Iterable[Policy], fields: Mapping[str, Any], state: State, said: Said | None = None
 ) -> list[Violation]:
     """Run the policies against a request on one state: `found_by`, then `violations_of`."""
-    return violations_of(found_by(policies, fields, Tables(state)), fields, state, said)
+    return violations_of(found_by(policies, Request(fields), Tables(state)), fields, state, said)
 
 
-def found_by(
-    policies: Iterable[Policy], fields: Mapping[str, Any], tables: Tables
-) -> Sequence[tuple[Policy, Fix]]:
-    """What policies say to a request at first, of those that have something to say. `tables` are without a record.
+def found_by(policies: Iterable[Policy], request: Request, tables: Tables) -> Sequence[tuple[Policy, Fix]]:
+    """What policies say to a request at first, of those that have something to say. It and the tables are without a record.
 
     Raises `PolicyFailed` when one of them has a bug, and `MalformedRequest` when one refuses or fails for a request that
     holds what JSON cannot carry. A good request is not searched for that.
     """
     found: tuple[tuple[Policy, Fix], ...] = ()
-    request = UnrecordedRequest()
-    request._fields, request._reads, request._path = fields, None, WHOLE_REQUEST
     for policy in policies:
         try:
             said = policy.function(request, tables)
         except MalformedRequest:
             raise
         except Exception as error:
-            _check_carried(fields)
+            _check_carried(request._fields)
             raise PolicyFailed(policy.name, error) from error
         if said is not None:
-            _check_carried(fields)
+            _check_carried(request._fields)
             found = (*found, (policy, said))
     return found
 

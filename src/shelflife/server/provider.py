@@ -23,12 +23,12 @@ from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
-from shelflife.server.given import Given, SeenReaders
+from shelflife.server.given import Given, SeenReaders, at_first_sight
 from shelflife.server.keeping_up import STALE_FOR_S
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import registry_of
-from shelflife.server.models import DICTIONARY, Reader, own_fields
+from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Checked, Pin
 from shelflife.server.policies import (
@@ -44,12 +44,12 @@ from shelflife.server.policies import (
     found_by,
     violations_of,
 )
-from shelflife.server.reads import Tables
+from shelflife.server.reads import Request, Tables
 from shelflife.server.refreshing import Refresher
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
-from shelflife.server.stamps import NO_STAMP
+from shelflife.server.stamps import NO_STAMP, Stamp
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -134,6 +134,12 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
+        self._shown: tuple[State | None, Face, Stamp] = (
+            None,
+            face_of(self.registry.state, self.level),
+            NO_STAMP,
+        )
+        """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
             self.registry,
@@ -278,10 +284,11 @@ class Provider(Forked):
             registry.is_shared and registry.is_out_of_date
         ):
             return None
-        state, level = registry.state, self.level
-        face: Face = state.faces.get(level) or face_of(state, level)
-        stamp = face.stamp if level else NO_STAMP
-        return Pin(state, face, stamp, find_operation, self.counts, asked, self.policies.are_any)
+        state, shown = registry.state, self._shown
+        if shown[0] is not state:
+            face = face_of(state, self.level)
+            shown = self._shown = (state, face, face.stamp if self.level else NO_STAMP)
+        return Pin(state, shown[1], shown[2], find_operation, self.counts, asked, self.policies.are_any)
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -373,8 +380,8 @@ class Provider(Forked):
             return
         pin.has_checked = True
         try:
-            fields = own_fields(request) if pin.precondition is None else None
-            if fields is None:
+            seen = at_first_sight(request, pin) if pin.precondition is None else None
+            if seen is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
                 apps, known, state, concerned = self.apps, self.policies, pin.state, None
@@ -383,12 +390,13 @@ class Provider(Forked):
                     concerned = apps.operation_of(operation, pin)
                     policies = known.concerning(concerned)
                 tables = views[1] if views[0] is state else self._views_of(state)
-                found = found_by(policies, fields, tables)
+                found = found_by(policies, seen, tables)
                 if found or self.readers.looks_left:
                     given = Given(request, pin.body, pin.asked_for)
                     if violations := self._told(found, given, concerned, state, pin):
                         raise Rejected(violations, state)
-                elif self.clients is not None:
+                elif self.clients is not None and self.clients.are_counted:
+                    fields = Given(request, pin.body, pin.asked_for).fields
                     self.clients.note(pin.headers, concerned, fields, (), state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
@@ -446,7 +454,7 @@ class Provider(Forked):
         self, given: Given, operation: str | None, state: State, pin: Pin | None
     ) -> list[Violation]:
         fields, concerned = given.fields, self.apps.operation_of(operation, pin)
-        found = found_by(self.policies.concerning(concerned), fields, self._views_of(state))
+        found = found_by(self.policies.concerning(concerned), Request(fields), self._views_of(state))
         return self._told(found, given, concerned, state, pin)
 
     def _views_of(self, state: State) -> Tables:

@@ -22,7 +22,7 @@ from shelflife.server.graph import target_keys
 from shelflife.server.state import State
 from shelflife.server.tables import Table, key_of
 
-__all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "UnrecordedRequest", "with_objects"]
+__all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "with_objects"]
 
 _log = logging.getLogger("shelflife")
 
@@ -266,17 +266,6 @@ class Request(_View, Mapping[str, Any]):
             self._reads.field(self._path, as_read(self._fields))
 
 
-class UnrecordedRequest(Request):
-    """The fields of a whole request without a record. Every check makes one, and sets its fields: an `__init__` would take longer than
-    most policies do."""
-
-    __slots__ = ()
-    __init__ = object.__init__
-
-
-UnrecordedRequest.__name__ = Request.__name__
-
-
 class RowView(_View, Mapping[str, Any]):
     """One row, as a policy sees it."""
 
@@ -312,8 +301,7 @@ class RowView(_View, Mapping[str, Any]):
     def __contains__(self, column: object) -> bool:
         return self._read(column) in self._row
 
-    def __bool__(self) -> bool:
-        return True  # it is there, and to have got it was to read that
+    __bool__ = True.__bool__  # it is there, and to have got it was to read that
 
     def __iter__(self) -> Iterator[str]:
         self._read_whole()

@@ -126,6 +126,11 @@ class Clients(Forked):
         self._repeated_in: State | None = None
         """The state that all of them were let through in."""
 
+    @property
+    def are_counted(self) -> bool:
+        """Whether it is counted which requests are let through."""
+        return bool(self._counted)
+
     def note(
         self,
         headers: Callable[[], Mapping[str, str]],
@@ -135,8 +140,6 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
-        if not self._counted and not found:
-            return
         try:
             if not found:
                 self._note_passed(headers, operation or "", fields, state)
@@ -278,7 +281,7 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
-        if self.reads is None and self._room_at() is None:
+        if not self._counted or (self.reads is None and self._room_at() is None):
             return  # nobody knows how long it takes to tell who is asking
         client = self._name_of(headers())
         names = self._counted.get((client, operation))

@@ -27,6 +27,11 @@ class Stamp(msgspec.Struct, frozen=True, dict=True):
     """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
 
     @cached_property
+    def ending(self) -> bytes:
+        """The members after others of an object, to its end."""
+        return b"," + self.members + b"}"
+
+    @cached_property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
         """`headers` as they go out."""
         return encoded(self.headers)
