@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import closing
@@ -21,6 +22,7 @@ from shelflife.client.opening import store_at
 from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.client.telling import Counting
 from tests.client.responses import STAMPS, rejection, said
+from tests.processes import wait_until
 
 ROOT = "http://h:80"
 OPERATION = "POST /x"
@@ -148,9 +150,15 @@ def test_a_memory_that_nobody_has_any_more_is_noted_at_once_and_only_once(tmp_pa
 def test_a_memory_in_an_engine_that_nobody_has_any_more_is_noted_too(engine, near, request):
     url = request.getfixturevalue(f"{engine}_url")
     with closing(store_at(url, namespace=f"gone-{near}", near=near)) as store:
+        adding, add = set(), store.diary.add
+        store.diary.add = lambda noted: (adding.add(threading.current_thread()), add(noted))
         Memory(store).recall("http://h", OPERATION, {})
         gc.collect()
+        wait_until(store.diary.read)
         assert [(one.root, one.what, one.times) for one in store.diary.read()] == [(ROOT, "misses", 1)]
+        # Whoever is at that engine now may hold what writing there has to wait for.
+        assert adding
+        assert threading.current_thread() not in adding
 
 
 def test_a_child_does_not_write_what_its_parent_has_counted(tmp_path):

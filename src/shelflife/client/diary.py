@@ -30,6 +30,9 @@ class Noted(NamedTuple):
 class Diary(Protocol):
     """Where a memory's counts are kept, of all processes that use it."""
 
+    is_remote: bool
+    """Whether it waits for another machine, and for others of this process who are there."""
+
     def add(self, noted: Iterable[Noted]) -> None:
         """Add to what is there. May raise `StoreError`."""
 

@@ -13,6 +13,8 @@ __all__ = ["RemoteDiary"]
 class RemoteDiary:
     """What a store on another machine has for its diary. One that fails is left alone for a while, and the memory is not."""
 
+    is_remote = True
+
     def __init__(
         self,
         called: Callable[[str, Callable[[], Any]], Any],

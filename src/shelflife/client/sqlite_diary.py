@@ -21,6 +21,8 @@ _ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count =
 class SqliteDiary:
     """In a file of its own: each write to the memory's own file has all other processes look at it anew."""
 
+    is_remote = False
+
     def __init__(self, memory: str | PathLike[str], *, read_only: bool = False) -> None:
         self._is_read_only = read_only
         path = f"{fspath(memory)}-diary"
