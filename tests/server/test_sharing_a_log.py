@@ -13,9 +13,10 @@ import pytest
 
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
-from shelflife.server import Provider, sql_log
+from shelflife.server import Provider, SqliteLog, sql_log
 from shelflife.server.logs import is_file, log_at
 from tests.processes import wait_until
+from tests.server.opened_logs import Opened
 from tests.server.shop_workers import ORDER, shop_workers
 
 
@@ -308,3 +309,37 @@ def test_what_fails_beside_following_the_log_is_told_once_and_keeps_nobody_from_
         assert not one.registry.is_cut_off
     assert beats.count(1) >= 2
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+def test_a_worker_looks_often_only_while_something_has_moved_of_late(tmp_path, monkeypatch):
+    now, pauses, path = [0.0], [], tmp_path / "state.db"
+
+    class Clock:
+        @staticmethod
+        def monotonic():
+            return now[0]
+
+        @staticmethod
+        def sleep(pause_s):
+            pauses.append(pause_s)
+            now[0] += pause_s
+
+    def paused(timeout_s):
+        """The pauses between the looks of one wait in which nothing comes."""
+        log.wait(timeout_s)  # which notices what has come before
+        pauses.clear()
+        log.wait(timeout_s)
+        return {*pauses}
+
+    monkeypatch.setattr("shelflife.server.sqlite_log.time", Clock)
+    with Opened(path) as reg, closing(SqliteLog(path)) as log:
+        known = reg.state
+        assert paused(0.5) == {0.02}
+        log.note("another", 1, 60)  # as each does every two seconds
+        assert not log.read(known.number, known.digest)
+        assert paused(0.5) == {0.02}
+        reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        assert log.read(known.number, known.digest)
+        assert paused(0.4) == {0.005}
+        now[0] += 1
+        assert paused(0.5) == {0.02}

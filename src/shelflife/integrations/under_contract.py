@@ -180,7 +180,7 @@ class _Response(Stamping, eq=False):
         """Receive, and keep what the client sends for whoever checks it."""
         message = await self.receive_plain()
         part, pin = message.get("body"), self.pin
-        if pin.body == b"" and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
+        if not pin.body and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
             pin.body = part  # as `hear` would do, which most bodies need not call
         elif part:
             pin.hear(part)

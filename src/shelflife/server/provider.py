@@ -46,6 +46,7 @@ from shelflife.server.policies import (
 )
 from shelflife.server.reads import Request, Tables
 from shelflife.server.refreshing import Refresher
+from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
@@ -125,7 +126,15 @@ class Provider(Forked):
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self._lives = 0
-        self.registry = registry_of(tables, rules, versions, log, stale_for_s)
+        self._has_begun = False
+        """Whether it is ready in this process, as far as its own policies and log go."""
+        self._open(registry_of(tables, rules, versions, log, stale_for_s), tables, strict_policies)
+        self._keep_for_operators()
+        mind_forks(self)
+
+    def _open(self, registry: Registry, tables: GivenTables, strict_policies: bool) -> None:
+        """Make what every request meets: the states, the policies, and what they see."""
+        self.registry = registry
         self.counts = self.registry.counts
         """What this process has counted, which is kept for all workers."""
         self.on_checked: list[Callable[[Checked], None]] = []
@@ -134,11 +143,7 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._shown: tuple[State | None, Face, Stamp] = (
-            None,
-            face_of(self.registry.state, self.level),
-            NO_STAMP,
-        )
+        self._shown: tuple[State, Face, Stamp] | None = None
         """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
@@ -147,24 +152,25 @@ class Provider(Forked):
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        key = f"{admin_token or ''} {self.registry.state.log_id}".encode()
-        self.told_fixes = ToldFixes(key)
-        """What was told to clients of late, for operators who want to know what rests on a row."""
-        if admin_token is not None:
-            self.registry.on_beat(self.counts.keep)
-            self.registry.on_beat(self.feed.tell_others)
-            self.registry.on_beat(partial(self.told_fixes.meet, self.registry))
-        self.clients: Clients | None = None
-        """What is seen of clients; None where nobody could look at it."""
-        if scoring is not None and admin_token is not None:
-            self.clients = Clients(scoring, key)
-            self.registry.on_beat(partial(self.clients.meet, self.registry))
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
-        self._has_begun = False
-        """Whether it is ready in this process, as far as its own policies and log go."""
-        mind_forks(self)
+
+    def _keep_for_operators(self) -> None:
+        """Keep what only an operator asks for, and share it with the other workers where there is one."""
+        registry, key = self.registry, f"{self.admin_token or ''} {self.registry.state.log_id}".encode()
+        self.told_fixes = ToldFixes(key)
+        """What was told to clients of late, for operators who want to know what rests on a row."""
+        self.clients: Clients | None = None
+        """What is seen of clients; None where nobody could look at it."""
+        if self.admin_token is None:
+            return
+        registry.on_beat(self.counts.keep)
+        registry.on_beat(self.feed.tell_others)
+        registry.on_beat(partial(self.told_fixes.meet, registry))
+        if self.scoring is not None:
+            self.clients = Clients(self.scoring, key)
+            registry.on_beat(partial(self.clients.meet, registry))
 
     def _check_settings(self, *, has_log: bool) -> None:
         """Refuse settings of the wrong kind, and those that do not go together."""
@@ -285,7 +291,7 @@ class Provider(Forked):
         ):
             return None
         state, shown = registry.state, self._shown
-        if shown[0] is not state:
+        if shown is None or shown[0] is not state:
             face = face_of(state, self.level)
             shown = self._shown = (state, face, face.stamp if self.level else NO_STAMP)
         return Pin(state, shown[1], shown[2], find_operation, self.counts, asked, self.policies.are_any)
