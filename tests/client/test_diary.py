@@ -303,3 +303,17 @@ def test_the_guide_names_all_that_is_counted():
     told = guide.partition("`memory.statistics` counts them")[2].partition("\n## ")[0]
     names = {*Statistics.__struct_fields__, "precision"}
     assert {name for name in names if f"`{name}`" not in told} == set()
+
+
+@pytest.mark.parametrize("engine", ["postgres", "valkey"])
+def test_a_memory_whose_engine_was_let_go_of_opens_nothing_when_it_goes(engine, request):
+    store = store_at(request.getfixturevalue(f"{engine}_url"), namespace="let-go")
+    memory = Memory(store)
+    memory.recall("http://h", OPERATION, {})
+    store.close()
+    threads = {*threading.enumerate()}
+    del memory
+    gc.collect()
+    assert {*threading.enumerate()} <= threads
+    with closing(store):
+        assert store.diary.read() == []

@@ -1,6 +1,6 @@
 """What a memory has done, hour by hour: kept beside what it holds, for people who watch it or look back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shelflife.client.entries import Root
@@ -30,14 +30,14 @@ class Noted(NamedTuple):
 class Diary(Protocol):
     """Where a memory's counts are kept, of all processes that use it."""
 
-    is_remote: bool
-    """Whether it waits for another machine, and for others of this process who are there."""
-
     def add(self, noted: Iterable[Noted]) -> None:
         """Add to what is there. May raise `StoreError`."""
 
     def read(self, since: int = 0) -> list[Noted]:
         """All that is there from this hour on, the oldest first."""
+
+    def at_the_end(self, write: Callable[[], None]) -> None:
+        """Whoever writes here was collected, or the program ends: have the last of it written, if that can be done."""
 
 
 @runtime_checkable

@@ -91,8 +91,12 @@ class RemoteStore(Remote, Forked):
         self._highest: dict[Root, int] = {}
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
         self.set_backs = Counter()
-        self.diary: Diary | None = RemoteDiary(self._called_beside, self._add_to_diary, self._diary)
+        self.diary: Diary | None = RemoteDiary(
+            self._called_beside, self._add_to_diary, self._diary, lambda: self._is_in_use
+        )
         """What all who use it have done with it."""
+        self._is_in_use = False
+        """Whether something was done with it since it was let go of."""
         self._lock = threading.Lock()
         self._channel = (
             Channel(self._listening, self._hear, (*self._all_failures, StoreError)) if near else None
@@ -120,6 +124,7 @@ class RemoteStore(Remote, Forked):
         for root, ids in noted.items():
             with suppress(StoreError):
                 self._called("written", partial(self._note, root, tuple(ids)))
+        self._is_in_use = False
         self._disconnect()
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
@@ -380,6 +385,7 @@ class RemoteStore(Remote, Forked):
 
     def _tried(self, done: str, verb: Callable[[], Outcome], until: float) -> Outcome:
         self._moment.until = until
+        self._is_in_use = True
         try:
             return verb()
         except self._all_failures as error:

@@ -1,6 +1,6 @@
 """A diary in a SQLite file, beside the one of the memory."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike, fspath
 
 from shelflife.client.diary import KEPT_HOURS, Noted
@@ -20,8 +20,6 @@ _ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count =
 
 class SqliteDiary:
     """In a file of its own: each write to the memory's own file has all other processes look at it anew."""
-
-    is_remote = False
 
     def __init__(self, memory: str | PathLike[str], *, read_only: bool = False) -> None:
         self._is_read_only = read_only
@@ -46,6 +44,9 @@ class SqliteDiary:
     def close(self) -> None:
         """Let go of the file, until something is added."""
         self._file.close()
+
+    def at_the_end(self, write: Callable[[], None]) -> None:
+        write()
 
     def read(self, since: int = 0) -> list[Noted]:
         """All that is there from this hour on, the oldest first; nothing where no diary was begun."""

@@ -5,7 +5,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from threading import Thread, main_thread
 from typing import Any
 from weakref import finalize
 
@@ -198,17 +197,6 @@ class _Refused(msgspec.Struct, frozen=True):
         )
 
 
-def _write_at_its_end(counting: Counting, diary: Diary) -> None:
-    """A memory was collected, which may be in the middle of anything: this very thread may be about to write to the same engine.
-
-    So another one does it there, unless the program ends and only this one is left.
-    """
-    if diary.is_remote and main_thread().is_alive():
-        Thread(target=counting.write, name="shelflife-diary").start()
-    else:
-        counting.write()
-
-
 class Telling(Locking):
     """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
@@ -225,7 +213,7 @@ class Telling(Locking):
         self.write_diary = self._counting.write
         if diary is not None:
             # Agents are often short-lived, and seldom close their memory: it is written when this goes, or when the program ends.
-            finalize(self, _write_at_its_end, self._counting, diary)
+            finalize(self, diary.at_the_end, self.write_diary)
         self._gone = _Gone()
         self._gone_lately: list[Entry] = []
         """What is still to be put down there, which takes a digest for each."""
