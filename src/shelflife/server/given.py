@@ -192,7 +192,7 @@ class _FirstSight(Request):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of any request."""
+        """As of any request. It is written out once more because policies mostly call this: a call of its own would cost as much again."""
         try:
             if self._names[name] is name:
                 value = self._held[name]
