@@ -161,6 +161,43 @@ def test_a_memory_in_an_engine_that_nobody_has_any_more_is_noted_too(engine, nea
         assert threading.current_thread() not in adding
 
 
+def diary_locked_by_another(url):
+    """A transaction that keeps all others from writing there, until it ends."""
+    address, schema = url.split("&schema=")
+    other = psycopg.connect(address)
+    other.execute(f"lock table {schema}.diary in exclusive mode")
+    return other
+
+
+def test_what_a_memory_that_nobody_has_could_not_note_at_once_is_noted_later(postgres_url, caplog):
+    with closing(store_at(postgres_url)) as store:
+        store.diary.read()
+        with diary_locked_by_another(postgres_url), caplog.at_level(logging.WARNING, "shelflife.memory"):
+            Memory(store).recall("http://h", OPERATION, {})
+            gc.collect()
+            wait_until(lambda: caplog.messages)
+        assert "is not noted" in caplog.text
+        wait_until(store.diary.read)
+        assert [(one.root, one.what, one.times) for one in store.diary.read()] == [(ROOT, "misses", 1)]
+
+
+def test_a_program_that_ends_does_not_wait_for_counts_that_cannot_be_written(postgres_url):
+    with closing(store_at(postgres_url)) as store:
+        store.diary.read()
+    program = (
+        "import gc, sys, time\n"
+        "from shelflife.client import Memory\n"
+        f"Memory.at(sys.argv[1]).recall('http://h', {OPERATION!r}, {{}})\n"
+        "gc.collect()\n"
+        "print(time.monotonic())\n"
+    )
+    with diary_locked_by_another(postgres_url):
+        command = [sys.executable, "-c", program, postgres_url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stderr.count("is not noted") == 1
+    assert time.monotonic() - float(done.stdout) < 12  # all tries would take longer
+
+
 def test_a_child_does_not_write_what_its_parent_has_counted(tmp_path):
     path = tmp_path / "memory.db"
     memory = Memory.at(path)

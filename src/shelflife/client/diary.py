@@ -36,8 +36,11 @@ class Diary(Protocol):
     def read(self, since: int = 0) -> list[Noted]:
         """All that is there from this hour on, the oldest first."""
 
-    def at_the_end(self, write: Callable[[], None]) -> None:
-        """Whoever writes here was collected, or the program ends: have the last of it written, if that can be done."""
+    def at_the_end(self, write: Callable[[], bool]) -> None:
+        """Whoever writes here was collected, or the program ends: have the last of it written, if that can be done.
+
+        `write` tells whether nothing is left to write.
+        """
 
 
 @runtime_checkable

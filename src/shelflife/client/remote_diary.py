@@ -1,5 +1,6 @@
 """A diary in the engine that keeps the memory: of all processes on all machines."""
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Thread, main_thread
@@ -9,6 +10,9 @@ from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Noted
 
 __all__ = ["RemoteDiary"]
+
+_LAST_TRIES_S = (0.0, 2.0, 4.0, 8.0)
+"""The pauses before each of the last tries; each longer than the circuit's after as many failures."""
 
 
 class RemoteDiary:
@@ -36,7 +40,7 @@ class RemoteDiary:
         found: list[Noted] = self._called("read", partial(self._reading, since))
         return sorted(found)
 
-    def at_the_end(self, write: Callable[[], None]) -> None:
+    def at_the_end(self, write: Callable[[], bool]) -> None:
         """Nothing is opened anew where the store was let go of: nobody would close it.
 
         Collection may come in the middle of anything: this very thread may be about to write to the same engine. So another one writes,
@@ -45,6 +49,16 @@ class RemoteDiary:
         if not self._is_in_use():
             return
         if main_thread().is_alive():
-            Thread(target=write, name="shelflife-diary").start()
+            Thread(target=self._write_the_last, args=(write,), name="shelflife-diary").start()
         else:
             write()
+
+    def _write_the_last(self, write: Callable[[], bool]) -> None:
+        """Nobody comes later to write what has failed now: a collection that holds everything up for a second is enough for that. So it is
+        tried again, but the program's end does not wait for it."""
+        for pause_s in _LAST_TRIES_S:
+            until = time.monotonic() + pause_s
+            while time.monotonic() < until and main_thread().is_alive():
+                time.sleep(0.1)
+            if not self._is_in_use() or write() or not main_thread().is_alive():
+                return

@@ -45,7 +45,7 @@ class SqliteDiary:
         """Let go of the file, until something is added."""
         self._file.close()
 
-    def at_the_end(self, write: Callable[[], None]) -> None:
+    def at_the_end(self, write: Callable[[], bool]) -> None:
         write()
 
     def read(self, since: int = 0) -> list[Noted]:

@@ -131,14 +131,14 @@ class Counting(Locking):
         elif not 0 <= now - self._last_at < _WRITTEN_EVERY_S:  # also when the clock was set back
             self.write()
 
-    def write(self) -> None:
-        """Write what was counted since the last time. What cannot be written waits for the next time; it is said once.
+    def write(self) -> bool:
+        """Write what was counted since the last time, and whether that is done. What cannot be written waits for the next time; it is said once.
 
         Where only the answer was lost, it counts twice.
         """
         diary, now = self._diary, self._clock()
         if diary is None:
-            return
+            return True
         with self._lock:
             self._last_at = now
             hour = int(now // HOUR_S)
@@ -152,16 +152,18 @@ class Counting(Locking):
             ]
             self._add_up(news, 1)
         if not noted:
-            return
+            return True
         try:
             diary.add(noted)
             self._is_failing = False
+            return True
         except ShelflifeError as error:
             if not self._is_failing:
                 _log.warning("%s; what the memory does is not noted", error)
             self._is_failing = True
             with self._lock:
                 self._add_up(news, -1)
+            return False
 
     def _add_up(self, news: dict[Root, Counter[str]], sign: int) -> None:
         for root, counts in news.items():
