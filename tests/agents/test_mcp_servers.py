@@ -135,10 +135,9 @@ def test_policies_of_an_api_are_those_of_the_tool_that_is_the_same_operation(kin
 def test_a_server_does_not_start_when_install_names_no_tool_of_its(kind, option):
     shop = Shop(kind, **option)
     for _ in range(2):  # it is not let through the second time
-        with pytest.raises(
-            UsageError, match="install names the tool 'subscrib', and the server has no such tool"
-        ):
+        with pytest.raises(UsageError, match=r"no such tool; it has .*'subscribe'") as raised:
             called(shop)
+        assert str(raised.value).startswith("install names the tool 'subscrib', and the server has no such")
 
 
 def test_names_of_tools_are_a_list():

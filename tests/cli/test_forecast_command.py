@@ -163,15 +163,19 @@ def test_that_a_table_changed_is_said_though_its_rows_are_not_kept_any_more(log,
         (["{}"], "{} is a folder"),
         (["{}/text.db"], "file is not a database"),
         (["{}/text.db", "--log"], "the log {}/text.db cannot be opened: file is not a database"),
+        (["{}/empty.db"], "{}/empty.db is a database, but not a memory"),
+        (["{}/empty.db", "--log"], "{}/empty.db is a database, but not a log"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_sentence(arguments, says, tmp_path, capsys):
     (tmp_path / "text.db").write_text("a text\n" * 200)
+    (tmp_path / "empty.db").touch()
     assert main(["forecast", *(one.format(tmp_path) for one in arguments)]) == 1
     said = capsys.readouterr().err
     assert said.startswith("shelflife: ")
     assert said.count("\n") == 1
     assert says.format(tmp_path) in said
+    assert (tmp_path / "empty.db").stat().st_size == 0  # nothing is made of what is only looked at
 
 
 @pytest.mark.parametrize("option", ["--root=https://api.example", "--namespace=team"])

@@ -104,7 +104,7 @@ def _is_log(options: argparse.Namespace) -> bool:
             from shelflife.server import LogError
             from shelflife.server.logs import log_at
         try:
-            with closing(log_at(path)) as log:
+            with closing(log_at(path, read_only=True)) as log:
                 log.declared()
         except LogError:
             return False
@@ -132,7 +132,7 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
         path = is_log_file(options.where)
         if path is not None and not Path(path).is_file():
             raise CommandError(f"there is no file {path}")
-        with needing("postgres"), closing(log_at(options.where)) as log:
+        with needing("postgres"), closing(log_at(options.where, read_only=True)) as log:
             state = log.read(-1, "")
     except LogError as error:
         raise CommandError(str(error)) from None

@@ -21,6 +21,7 @@ _UNSEEN = Operations(opaque=[""])
 
 _NOTHING = Operations()
 
+_MOST_NAMED = 10
 _Key = tuple[str, str]
 """The name and the version of a tool."""
 
@@ -142,8 +143,9 @@ class Catalogue:
         missing = named - {one.name for one in tools}
         if not self._has_looked:  # a tool that is taken away later is nobody's mistake
             if missing:
+                there = ", ".join(sorted(shown(one.name) for one in tools)[:_MOST_NAMED]) or "none"
                 raise UsageError(
-                    f"install names the tool {shown(min(missing))}, and the server has no such tool"
+                    f"install names the tool {shown(min(missing))}, and the server has no such tool; it has {there}"
                 )
             for one in tools:
                 self.be_able_to_check(one)

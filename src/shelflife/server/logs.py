@@ -28,14 +28,14 @@ def _place_of(where: str | Path) -> Place:
         raise LogError(str(error)) from None
 
 
-def log_at(where: str | Path) -> SqlLog:
-    """A log in a file, or in a schema of a PostgreSQL, which needs the extra `postgres`."""
+def log_at(where: str | Path, *, read_only: bool = False) -> SqlLog:
+    """A log in a file, or in a schema of a PostgreSQL, which needs the extra `postgres`. A file that is only read is left as it is."""
     scheme, name = _place_of(where)
     if scheme:
         from shelflife.server.postgres_log import PostgresLog  # only here: most have no PostgreSQL
 
         return PostgresLog(name)
-    return SqliteLog(name)
+    return SqliteLog(name, read_only=read_only)
 
 
 def registry_of(

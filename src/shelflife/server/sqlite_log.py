@@ -25,11 +25,11 @@ class SqliteLog(SqlLog):
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
 
-    def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
-        """Open the file, or make it. `busy_timeout_s` is for how long a change waits for others that are being written."""
+    def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0, read_only: bool = False) -> None:
+        """Open the file, or make it unless it is only to be read. `busy_timeout_s` is for how long a change waits for others."""
         self.path = Path(path)
         self.name = str(path)
-        self._file = SqliteFile(path, KIND, busy_timeout_s=busy_timeout_s, durable=True)
+        self._file = SqliteFile(path, KIND, busy_timeout_s=busy_timeout_s, durable=True, read_only=read_only)
         self._file.open()
         super().__init__(self._file)
         self._seen: tuple[sqlite3.Connection, int] | None = None
