@@ -448,6 +448,20 @@ def test_who_looks_again_reads_the_past_only_once(tmp_path):
             assert min(look().by_hour) == 990
 
 
+def test_who_looks_again_counts_nothing_twice_when_the_clock_was_set_back(tmp_path):
+    now = 1000 * HOUR_S
+    with closing(SqliteStore(tmp_path / "memory.db")) as store:
+        store.diary.add(Noted(hour, "http://h:80", "hits", 1) for hour in range(990, 1001))
+        look = Looking(store, lambda: now)
+        for hours_back in (0, 5, -2):
+            now -= hours_back * HOUR_S
+            for _ in range(2):
+                assert look().total.hits == 11
+        store.diary.add([Noted(995, "http://h:80", "hits", 1)])  # by somebody whose clock is still set back
+        now -= 3 * HOUR_S
+        assert look().total.hits == 12
+
+
 @pytest.mark.parametrize("verb", [["list"], ["top"], ["why", "http://h", "POST /x"]])
 def test_the_log_of_a_server_is_told_to_be_one(tmp_path, capsys, verb):
     log = tmp_path / "state.db"

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from shelflife.client import Call, Guard, Memory, SqliteStore, Statistics, exchange
-from shelflife.client.diary import Noted
+from shelflife.client.diary import KEPT_HOURS, Noted
 from shelflife.client.events import Saved
 from shelflife.client.opening import store_at
 from shelflife.client.sqlite_diary import SqliteDiary
@@ -94,7 +94,7 @@ def test_a_clock_that_was_set_back_does_not_keep_it_from_being_written(tmp_path)
     assert counts(path)[ROOT, "stored"] == 1
 
 
-def test_hours_are_kept_apart_for_a_year(tmp_path):
+def test_hours_are_kept_apart(tmp_path):
     diary = SqliteDiary(tmp_path / "memory.db")
     diary.add([Noted(100, ROOT, "hits", 2)])
     diary.add([Noted(100, ROOT, "hits", 3), Noted(100, "", "storefailed", 1)])
@@ -105,8 +105,23 @@ def test_hours_are_kept_apart_for_a_year(tmp_path):
         Noted(101, ROOT, "hits", 1),
     ]
     assert diary.read(101) == [Noted(101, ROOT, "hits", 1)]
-    diary.add([Noted(100 + 24 * 367, ROOT, "hits", 1)])
-    assert diary.read() == [Noted(100 + 24 * 367, ROOT, "hits", 1)]
+
+
+@pytest.mark.parametrize("where", ["file", "postgres"])
+def test_as_many_hours_are_kept_as_a_year_has_whatever_a_clock_says(where, tmp_path, request):
+    at = tmp_path / "memory.db" if where == "file" else request.getfixturevalue("postgres_url")
+    with closing(store_at(at)) as store:
+        diary = store.diary
+        diary.add(Noted(hour, ROOT, "hits", 1) for hour in range(100, 100 + KEPT_HOURS - 2))
+        for _ in range(2):
+            diary.add([Noted(10_000_000, ROOT, "hits", 1)])  # somebody is centuries ahead
+            assert len(diary.read()) == KEPT_HOURS - 1
+        newest = 100 + KEPT_HOURS - 2
+        diary.add([Noted(newest, ROOT, "hits", 1)])
+        assert min(diary.read()).hour == 100
+        diary.add([Noted(newest + 1, ROOT, "hits", 1), Noted(newest, ROOT, "hits", 1)])
+        hours = [one.hour for one in diary.read()]
+        assert hours == [*range(101, newest + 2), 10_000_000]
 
 
 def test_several_processes_add_to_one_diary_and_one_that_ends_leaves_what_it_has_counted(tmp_path):

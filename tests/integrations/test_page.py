@@ -179,6 +179,7 @@ def test_whoever_gives_no_name_is_an_operator_and_code_has_none():
         ("rows?table=none", 404, "none"),
         ("rows?table=active_csm_codes&to=x", 400, "there is no parameter"),
         ("log?before=x", 400, "before=number"),
+        (f"log?before={'9' * 5000}", 400, "before=number"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(served, path, status, says):

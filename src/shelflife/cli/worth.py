@@ -80,9 +80,14 @@ class Looking:
         roots = self._store.roots()
         held = Counter({root: self._store.count(root, *EVERYTHING) for root in roots})
         suspect = Counter({root: self._store.count(root, SUSPECT) for root in roots})
+        now_from = int(self._clock()) // HOUR_S - 1  # of the hour before some may still be written
+        if (
+            now_from < self._read_from
+        ):  # the clock was set back, and what is written from now on may be in any hour since
+            self._past, self._read_from = [], 0
         noted = [] if self._diary is None else self._diary.read(self._read_from)
         worth = _worth_of(+held, suspect, [*self._past, *noted])
-        self._read_from = int(self._clock()) // HOUR_S - 1  # of the hour before some may still be written
+        self._read_from = now_from
         self._past = _in_the_first_hour([*self._past, *(one for one in noted if one.hour < self._read_from)])
         return worth
 

@@ -9,7 +9,7 @@ __all__ = ["HOUR_S", "KEPT_HOURS", "Diary", "KeepsDiary", "Noted"]
 
 HOUR_S = 3600
 KEPT_HOURS = 24 * 366
-"""What is older goes."""
+"""So many hours in which something happened are kept. A clock that is wrong takes nothing away from those that are right."""
 
 
 class Noted(NamedTuple):

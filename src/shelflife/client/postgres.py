@@ -36,7 +36,12 @@ _KIND = Kind("memory", StoreError, 0x5348_4C4D, 3, SCHEMA, begins_anew=True)
 _LOOK = "select {schema}.look($1, $2, $3, $4, $5, $6, $7, $8)"
 _WRITE = "select {schema}.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 _NOTE = "select {schema}.note($1, $2, $3)"
-_OLDER = "delete from diary where namespace = ? and hour < ?"
+_BEGUN = "select distinct hour from diary where namespace = ? and hour = any(?::bigint[])"
+_OLDER = """
+delete from diary where namespace = ? and hour < (
+    select distinct hour from diary where namespace = ? order by hour desc limit 1 offset ?
+)
+"""
 _ADD_TO_DIARY = """
 insert into diary (namespace, hour, root, what, times)
 select ?, (one ->> 0)::bigint, one ->> 1, one ->> 2, (one ->> 3)::bigint from json_array_elements(?::json) as one
@@ -173,11 +178,13 @@ class PostgresStore(RemoteStore):
         self._once(_NOTE, self.namespace, root, _ids(used), done="written")
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
-        oldest = min(one.hour for one in noted) - KEPT_HOURS
+        hours = sorted({one.hour for one in noted})
         # A transaction, and not `once`: what was given up must not be carried out all the same, for it is added again.
         with self._database.noting(self._moment.until) as connection:
-            connection.execute(_OLDER, (self.namespace, oldest))
+            begun = connection.execute(_BEGUN, (self.namespace, hours)).fetchall()
             connection.execute(_ADD_TO_DIARY, (self.namespace, _encode(noted).decode()))
+            if len(begun) < len(hours):
+                connection.execute(_OLDER, (self.namespace, self.namespace, KEPT_HOURS - 1))
 
     def _diary(self, since: int) -> list[Noted]:
         rows = self._once(_DIARY, self.namespace, str(since))

@@ -16,6 +16,10 @@ create table counts (
 """
 _KIND = Kind("diary", StoreError, 0x5348_4C44, 1, _SCHEMA, begins_anew=True)
 _ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count = count + excluded.count"
+_IS_BEGUN = "select 1 from counts where hour = ?"
+_OLDER = (
+    "delete from counts where hour < (select distinct hour from counts order by hour desc limit 1 offset ?)"
+)
 
 
 class SqliteDiary:
@@ -37,9 +41,13 @@ class SqliteDiary:
             return
         with self._file.writing() as connection:
             added = list(noted)
+            begins = any(
+                connection.execute(_IS_BEGUN, (hour,)).fetchone() is None
+                for hour in {one.hour for one in added}
+            )
             connection.executemany(_ADD, added)
-            if added:
-                connection.execute("delete from counts where hour < ?", (added[0].hour - KEPT_HOURS,))
+            if begins:
+                connection.execute(_OLDER, (KEPT_HOURS - 1,))
 
     def close(self) -> None:
         """Let go of the file, until something is added."""

@@ -43,6 +43,7 @@ PREVIEW_PATH = "/admin/preview-table"
 METRICS_PATH = "/admin/metrics"
 
 _MOST_ENTRIES = 20
+_MOST_DIGITS = 20
 _MOST_ROWS = 100
 _MOST_NODES = 200
 _encode = msgspec.json.Encoder().encode
@@ -153,10 +154,11 @@ def _made(header: Header) -> Any:
 
 def _log(provider: Provider, call: EndpointCall) -> Any:
     asked = query_of(call, "before").get("before", [""])[-1]
-    if asked and not asked.isdecimal():
+    if asked and not (asked.isdecimal() and len(asked) <= _MOST_DIGITS):
         raise CallRefused(400, "ask with before=number")
     state, _ = _at_the_end(provider)
-    older = [made for made in state.made if not asked or made.number < int(asked)]
+    before = int(asked or state.number + 1)
+    older = [made for made in state.made if made.number < before]
     whole = {entry.number: entry for entry in state.tail}
     return {
         "number": state.number,
