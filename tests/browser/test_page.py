@@ -10,7 +10,9 @@ from playwright.sync_api import expect, sync_playwright
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
+from shelflife.server import Provider
 from shelflife.testing import serving
+from tests.integrations.small_contract import app_of
 
 FOLDER = Path(__file__).parent / "unpacked"
 TOKEN = "operator-token"
@@ -173,6 +175,102 @@ def test_a_reload_that_can_be_shown_no_more_says_why(address, provider, tab):
     expect(page.get_by_role("alert")).to_contain_text("version 7.0 of table active_csm_codes was used before")
 
 
+def previewed(page, **fields):
+    """What a reload by form would change, or why it cannot be shown."""
+    for label, text in fields.items():
+        page.get_by_label(label.replace("_", " ")).fill(text)
+    page.get_by_role("button", name="Preview").click()
+    shown = (
+        page.get_by_role("alert").filter(has_text=re.compile(".")).or_(page.locator("[aria-live=polite] h2"))
+    )
+    expect(shown.first).to_be_visible()
+    return page.get_by_role("main")
+
+
+def test_rows_are_shown_and_sent_as_they_are_written(tab):
+    rows = {"g": {"code": "C", "id": 9007199254740993}, " space": {"x": 1}, "two\nlines": {"x": 1}}
+    provider = Provider({"codes": rows}, admin_token=TOKEN)
+    with serving(app_of(provider)) as address:
+        page = tab()
+        sign_in(page, address)
+        page.get_by_role("button", name="codes").click()
+        expect(page.get_by_text("9007199254740993")).to_be_visible()
+        go_to(page, "Reload")
+        shown = previewed(page, Rows_to_set='{"g": {"code": "C", "id": 9007199254740992}}')
+        cells = shown.get_by_role("row").filter(has_text="changed").get_by_role("cell").all_inner_texts()
+        assert cells == ["changed", "id", "9007199254740993", "9007199254740992"]
+        shown = previewed(page, Rows_to_set='{"k": {"v": 1}, "k": {"v": 2}}')
+        expect(shown.get_by_role("alert")).to_contain_text("two members of the same name")
+        shown = previewed(page, Rows_to_set='{"k": {"v": 1e400}}')
+        expect(shown.get_by_role("alert")).not_to_be_empty()
+        shown = previewed(page, Rows_to_set='{"g": {"code": "C", "id": 9007199254740993, "__proto__": {}}}')
+        cells = shown.get_by_role("row").filter(has_text="changed").get_by_role("cell").all_inner_texts()
+        assert cells == ["changed", "__proto__", "", "{}"]
+        shown = previewed(page, Rows_to_set="", Keys_to_remove=" space\nnone")
+        expect(shown.get_by_role("row").filter(has_text="space")).to_contain_text("removed")
+        expect(shown.get_by_text("To be removed, and not there: none.")).to_be_visible()
+        previewed(page, Keys_to_remove='["two\\nlines", " space"]')
+        page.get_by_role("button", name="Reload now").click()
+        expect(page.get_by_text("Reloaded.")).to_be_visible()
+        assert provider.registry.rows("codes") == {"g": rows["g"]}
+
+
+def test_the_log_that_is_shown_is_that_of_the_server_which_is_there_now(tab):
+    def changed(code):
+        provider = acme_provider(admin_token=TOKEN)
+        provider.registry.reload_table("active_csm_codes", set={"new": {"code": code}})
+        return acme_app(provider)
+
+    page = tab()
+    with serving(changed("BEFORE")) as address:
+        sign_in(page, address, view="#log")
+        expect(page.get_by_role("cell", name="BEFORE")).to_be_visible()
+    with serving(changed("SINCE"), port=int(address.rpartition(":")[2])):
+        expect(page.get_by_role("cell", name="SINCE")).to_be_visible()
+        expect(page.get_by_role("cell", name="BEFORE")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"body": "<p>Log in</p>", "content_type": "text/html"}, "its answer is not JSON"),
+        ({"json": {}}, "what answers there is not this server"),
+    ],
+)
+def test_somebody_who_answers_in_the_place_of_the_server_is_told_from_it(address, tab, answer, says):
+    page = tab()
+    page.route("**/admin/overview", lambda route: route.fulfill(status=200, **answer))
+    sign_in(page, address)
+    expect(page.get_by_role("alert")).to_have_text(f"The server cannot be asked: {says}")
+    page.unroute("**/admin/overview")
+    page.get_by_label("Admin token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tables")
+
+
+def test_a_server_that_does_not_answer_is_told_and_asked_again(address, tab):
+    page, held = tab(), []
+    page.clock.install()
+    sign_in(page, address)
+    expect(page.get_by_role("status").first).to_contain_text("live")
+    page.route("**/admin/overview", lambda route: held.append(route))
+    with page.expect_request("**/admin/overview"):
+        page.clock.run_for(5_000)
+    page.clock.run_for(20_000)
+    expect(page.get_by_role("status").first).to_contain_text("does not answer")
+    page.unroute("**/admin/overview")
+    page.clock.run_for(25_000)
+    expect(page.get_by_role("status").first).to_contain_text("live")
+    go_to(page, "Reload")
+    previewed(page, Rows_to_set='{"new": {"code": "N"}}')
+    page.route("**/admin/reload-table", lambda route: held.append(route))
+    with page.expect_request("**/admin/reload-table"):
+        page.get_by_role("button", name="Reload now").click()
+    page.clock.run_for(60_000)
+    told = "it has not answered for 60 s. Whether it was made is in the log."
+    expect(page.get_by_role("alert")).to_have_text(told)
+
+
 def test_a_view_that_is_not_there_or_fails_locks_nobody_out(tab):
     with serving(acme_app(acme_provider(admin_token=TOKEN, scoring=None))) as address:
         page = tab()
@@ -208,8 +306,8 @@ def test_a_view_that_comes_late_does_not_take_the_place_of_a_newer_one(address, 
     page, held = tab(), []
     page.add_init_script(
         """window.drawn = []; // what was read, once whoever has read it is done with it
-        const read = Response.prototype.json;
-        Response.prototype.json = async function () {
+        const read = Response.prototype.text;
+        Response.prototype.text = async function () {
           const told = await read.call(this);
           setTimeout(() => window.drawn.push(this.url));
           return told;
@@ -242,8 +340,9 @@ def test_what_has_not_changed_stays_as_it_is_for_eyes_and_ears(address, provider
         with page.expect_response("**/admin/overview"):
             page.clock.run_for(5_000)
     assert page.evaluate("window.seen") == []
-    with page.expect_response("**/admin/overview"):
-        page.clock.run_for(60_000)
+    for _ in range(9):
+        with page.expect_response("**/admin/overview"):
+            page.clock.run_for(5_000)
     expect(page.get_by_role("row").filter(has_text="active_csm_codes")).to_contain_text("1 minute ago")
     assert set(page.evaluate("window.seen")) == {"TIME"}
 

@@ -5,7 +5,7 @@
 
 import { make, retime } from "./elements.js";
 import { reloadForm } from "./reloading.js";
-import { Refused, ask, follow, token } from "./server.js";
+import { Refused, ask, follow, overview, token } from "./server.js";
 import * as views from "./views.js";
 
 const VIEWS = { tables: "Tables", graph: "Graph", log: "Log", reload: "Reload", policies: "Policies", clients: "Clients" };
@@ -34,7 +34,7 @@ signIn.addEventListener("submit", async (event) => {
   refusal.textContent = "";
   token.set(field.value.trim());
   try {
-    told = await ask("overview");
+    told = await overview();
   } catch (error) {
     token.forget();
     refusal.textContent = isWrongToken(error) ? "This is not the admin token." : cannotAsk(error);
@@ -65,7 +65,7 @@ addEventListener("hashchange", async () => {
 async function resume() {
   if (told || !token.get()) return;
   try {
-    told = await ask("overview");
+    told = await overview();
   } catch (error) {
     if (isWrongToken(error)) return end("The admin token is not the right one any more.");
     part("refusal").textContent = `${cannotAsk(error)}. It is tried again.`;
@@ -127,10 +127,10 @@ async function refresh() {
 
 async function look() {
   try {
-    const now = await ask("overview");
+    const now = await overview();
     if (!told) return;
     // A worker that cannot reach the log knows less than another has told already.
-    told = now.is_cut_off && now.number < told.number ? { ...told, is_cut_off: true } : now;
+    told = now.is_cut_off && now.log === told.log && now.number < told.number ? { ...told, is_cut_off: true } : now;
     isAway = false;
     tell();
     const isBusy = main.contains(document.activeElement?.closest("input, textarea, select, details"));
@@ -184,7 +184,7 @@ async function asked(name) {
   const { tables, rules, kept_from } = told;
   if (name === "graph") return { tables, rules, chosen: chosen.table, row: chosen.row ? await ask("row", { row: chosen.row }) : null };
   if (name === "log") {
-    if (entries?.number !== told.number) entries = await ask("log");
+    if (entries?.number !== told.number || entries.log !== told.log) entries = { log: told.log, ...await ask("log") };
     return entries;
   }
   if (name === "reload") return { tables };

@@ -3,6 +3,7 @@
 
 const ENDPOINTS = new URL(document.documentElement.dataset.endpoints, document.baseURI);
 const KEPT = "shelflife admin token";
+const ASKED_FOR_S = 20, SENT_FOR_S = 60;
 
 export class Refused extends Error {
   constructor(status, sentence) {
@@ -28,19 +29,45 @@ function request(name, query, options = {}) {
   });
 }
 
-export async function ask(name, query) {
-  return answered(await request(name, query));
-}
+export const ask = (name, query) => answered(ASKED_FOR_S, name, query);
 
-export async function send(name, message) {
-  const options = { method: "POST", body: JSON.stringify(message), headers: { "Content-Type": "application/json" } };
-  return answered(await request(name, null, options));
-}
-
-async function answered(response) {
-  const told = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, told.error ?? told.detail ?? `the server says ${response.status}`);
+// What is made of tables, rules and all else. Somebody between us and the server may answer in its place.
+export async function overview() {
+  const told = await ask("overview");
+  if (!Array.isArray(told?.tables)) throw new Error("what answers there is not this server");
   return told;
+}
+
+// `text` is JSON that goes out as somebody has typed it: numbers that a browser has no room for, and whatever the server is to refuse.
+export function send(name, message, text = {}) {
+  const members = [...Object.entries(message).map(([key, value]) => [key, JSON.stringify(value)]), ...Object.entries(text)];
+  const body = `{${members.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(",")}}`;
+  return answered(SENT_FOR_S, name, null, { method: "POST", body, headers: { "Content-Type": "application/json" } });
+}
+
+async function answered(longest, name, query, options) {
+  const given = new AbortController();
+  const timer = setTimeout(() => given.abort(new Error(`it has not answered for ${longest} s`)), longest * 1000);
+  try {
+    const response = await request(name, query, { ...options, signal: given.signal });
+    const text = await response.text();
+    const told = parsed(text);
+    if (!response.ok) throw new Refused(response.status, told?.error ?? told?.detail ?? `the server says ${response.status}`);
+    if (told === undefined) throw new Error("its answer is not JSON");
+    return told;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// Numbers that would be rounded stay as they were written, where the browser can do that.
+function parsed(text) {
+  const isRounded = (value, source) => typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source);
+  try {
+    return JSON.parse(text, (_, value, context) => (isRounded(value, context?.source) && JSON.rawJSON ? JSON.rawJSON(context.source) : value));
+  } catch {
+    return undefined;
+  }
 }
 
 // Have `moved` called for every change, until the signal is given. `opened` is told when there is a feed, and when there is none any more.

@@ -84,9 +84,10 @@ function entry(one) {
 // Rows before and after, by column.
 export function diff(change) {
   if (!change.row_count) return make("p", { class: "none" }, "No row differs.");
+  const own = (row, column) => (row !== null && Object.hasOwn(row, column) ? row[column] : undefined);
   const differing = ({ key, before, after }) => [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])]
-    .filter((column) => JSON.stringify(before?.[column]) !== JSON.stringify(after?.[column]))
-    .map((column) => [key, column, before?.[column], after?.[column]]);
+    .map((column) => [key, column, own(before, column), own(after, column)])
+    .filter(([, , was, is]) => JSON.stringify(was) !== JSON.stringify(is));
   const kind = ({ before, after }) => (before === null ? "added" : after === null ? "removed" : "changed");
   const lines = change.rows.flatMap((one) => {
     const cells = differing(one);
