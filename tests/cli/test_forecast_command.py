@@ -144,6 +144,22 @@ def test_the_log_of_a_server_says_it_too(told_of_a_log):
     assert abs(by_name["codes", "growth"]["looked_at"] - time.time()) < 600
 
 
+def test_a_change_that_a_wrong_clock_has_noted_spoils_nothing(tmp_path, capsys, monkeypatch):
+    path, begun = tmp_path / "log.db", time.time() - 40 * 86_400
+    monkeypatch.setattr(time, "time", lambda: now)
+    with closing(SqliteLog(path)) as opened:
+        now = begun
+        registry = Registry({"codes": {"growth": {"code": "A"}}}, log=opened)
+        for number in range(40):
+            now = begun + number * 86_400 + (9 * 365 * 86_400 if number == 20 else 0)
+            registry.reload_table("codes", set={"growth": {"code": f"A{number}"}})
+    now = begun + 40 * 86_400
+    said = json.loads(told(capsys, path, "--json"))
+    for one in said["forecasts"]:
+        assert (one["changes"], one["looked_at"]) == (39, now)
+        assert one["due"] is not None
+
+
 def test_that_a_table_changed_is_said_though_its_rows_are_not_kept_any_more(log, capsys, monkeypatch):
     for module in ("log", "sql_log"):
         monkeypatch.setattr(f"shelflife.server.{module}.MOST_ROWS", 5)

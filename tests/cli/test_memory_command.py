@@ -10,6 +10,7 @@ import select
 import signal
 import sqlite3
 import struct
+import subprocess
 import termios
 import time
 from contextlib import closing
@@ -521,8 +522,17 @@ def test_top_of_a_memory_that_has_done_nothing_says_so(path, capsys):
     assert out.splitlines()[1] == "It has done nothing yet that was noted."
 
 
-def test_top_shows_at_a_terminal_what_happens_as_it_does(busy):
-    """A real terminal of 100 columns, which a person leaves with Ctrl-C."""
+def test_what_cannot_be_written_is_said_in_one_sentence(busy):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*SHELFLIFE, "memory", "top", busy], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "shelflife: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_top_shows_at_a_terminal_what_happens_as_it_does(busy, ends):
+    """A real terminal of 100 columns, which a person leaves with Ctrl-C, and a system with other signals."""
     main_end, other_end = pty.openpty()
     fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     command = [*SHELFLIFE, "memory", "top", busy]
@@ -533,9 +543,9 @@ def test_top_shows_at_a_terminal_what_happens_as_it_does(busy):
         seen = read_until(main_end, b"28 refusals")
         noted(busy, (HOUR + 3, ORIGIN, "saved", 4))
         seen += read_until(main_end, b"32 (+4)")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends)
         seen += read_until(main_end, b"\x1b[?1049l")
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == (0 if ends == signal.SIGINT else 128 + ends)
     os.close(main_end)
     assert seen.startswith(b"\x1b[?1049h")  # what was on the screen before comes back
     assert b"Traceback" not in seen

@@ -229,6 +229,31 @@ def test_what_any_worker_has_told_counts_at_all_of_them_and_once(place):
             assert "price_is_that_of_the_carrier" not in resting(one, "carriers", "DHL")
 
 
+def test_what_a_request_named_and_no_table_has_is_not_written_down(place):
+    workers = [
+        with_policies(Provider(TABLES, [TIE], log=place, admin_token="t", scoring=None)) for _ in range(2)
+    ]
+    first, second = workers
+    with closing(first), closing(second):
+        for one in workers:
+            one.be_ready()
+        first.violations({"carrier": "alice@example.com"})
+        first.told_fixes.meet(first.registry, now=True)
+        [shared] = first.registry.shared("told").values()
+        assert b"alice" not in shared
+        for one in workers:
+            assert resting(one, "carriers", "alice@example.com")["carrier_is_there"][0] == 1
+            assert one.told_fixes.count_on("carriers", {"alice@example.com"}, one.registry) == 1
+            assert (
+                one.told_fixes.count_on("carriers", {"bob@example.com"}, one.registry) == 1
+            )  # it has read all keys
+        first.violations({"carrier": "carol@example.com", "price": 1})
+        second.registry.reload_table("carriers", set={"alice@example.com": {"zone": "EU"}})
+        first.registry.catch_up()
+        for one in workers:
+            assert resting(one, "carriers", "alice@example.com") == {}
+
+
 def test_what_a_worker_shares_of_what_it_has_told_is_bounded(tmp_path):
     provider = with_policies(Provider(TABLES, [TIE], log=tmp_path / "log.db", admin_token="t"))
     with closing(provider):

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shelflife import __version__
 from shelflife.cli import demo, forecast, key, lab, log, memory, proxy, serve, table
@@ -35,11 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command_parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
     except CommandError as error:
         print(f"shelflife: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         sys.stderr.close()
+        return 1
+    except OSError as error:  # the disk is full, or the terminal is gone
+        print(f"shelflife: {error}", file=sys.stderr)
+        with suppress(OSError):
+            sys.stdout.close()
         return 1
     except KeyboardInterrupt:
         return 130

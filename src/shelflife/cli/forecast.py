@@ -24,6 +24,8 @@ _NOTHING = {
     "memory": "Nothing was seen to change. A memory notes that where it is made with a foresight, as in Memory(foresight=Forecast()).",
     "log": "Nothing has changed since the log began, or nothing that says when.",
 }
+_MOST_SKEW_S = 300.0
+"""What is later than now by more than this was noted by a clock that is wrong."""
 _HOUR_S = 3_600.0
 _UNITS = ((86_400.0, "day"), (_HOUR_S, "hour"), (60.0, "minute"), (1.0, "second"))
 
@@ -136,7 +138,8 @@ def _by_log(options: argparse.Namespace) -> Iterator[_Told]:
             state = log.read(-1, "")
     except LogError as error:
         raise CommandError(str(error)) from None
-    if isinstance(state, State) and (made := [header for header in state.made if header.at > 0]):
+    latest = time.time() + _MOST_SKEW_S
+    if isinstance(state, State) and (made := [one for one in state.made if 0 < one.at <= latest]):
         whole = {entry.number: entry.change.tables for entry in state.tail}
         histories = Histories(made[0].at)
         for header in made:

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from shelflife.cli.tables import counted, printable, table_lines
 from shelflife.cli.worth import Doings, Worth
@@ -17,6 +19,7 @@ _SHORTEST_NAME = 12
 """No server's name is cut to less."""
 
 _HOME, _TO_THE_END = "\x1b[H", "\x1b[J"
+_ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
@@ -32,8 +35,10 @@ def show_top(look: Callable[[], Worth], name: str, *, is_json: bool = False) -> 
 
 
 def _watch(first: Worth, look: Callable[[], Worth], name: str) -> None:
-    print(_OTHER_SCREEN, end="")
+    for ends in _ENDS:
+        signal.signal(ends, _end)
     try:
+        print(_OTHER_SCREEN, end="")
         while True:
             width, height = shutil.get_terminal_size()
             shown = [line[:width] for line in _lines(first, look(), name, width)][: height - 1]
@@ -42,7 +47,12 @@ def _watch(first: Worth, look: Callable[[], Worth], name: str) -> None:
     except KeyboardInterrupt:
         pass
     finally:
-        print(_FIRST_SCREEN, end="", flush=True)
+        with suppress(OSError):  # the terminal may be gone
+            print(_FIRST_SCREEN, end="", flush=True)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _lines(first: Worth, now: Worth, name: str, width: int) -> Iterator[str]:

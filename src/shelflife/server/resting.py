@@ -1,7 +1,7 @@
 """What rests on a row: the policies that have read it for a fix, and how many of the fixes that were told still stand."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -75,21 +75,29 @@ class ToldFixes(Forked):
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share the latest with the other workers, if it is time for that."""
-        self._shared.meet(registry, self._latest, now=now)
+        self._shared.meet(registry, lambda: self._latest(registry.state), now=now)
 
-    def _latest(self) -> dict[str, Told]:
+    def _latest(self, state: State) -> dict[str, Told]:
         latest, size = {}, 0
         for name, told in reversed(list(self._fixes.items())):
             size += 1 + sum(map(len, filter(None, told.cells.values())))
             if size > _MOST_SHARED:
                 break
-            latest[name] = told
+            latest[name] = _with_keys(told, lambda table, key: self._written(state, table, key))
         return latest
+
+    def _written(self, state: State, table: str, key: str) -> str:
+        """How a key is told to others. One that no row has may be a value of somebody's request, and what is told is written down."""
+        is_known = key == ALL_KEYS or (table in state.tables and key in state.tables[table].rows)
+        return key if is_known else self._hidden(key)
+
+    def _hidden(self, key: str) -> str:
+        return f":{hashlib.blake2b(key.encode(errors='surrogatepass'), key=self._key, digest_size=16).hexdigest()}"
 
     def resting_on(self, table: str, key: str | None, registry: Registry) -> Resting:
         """What rests on a row, or on anything in a table."""
         read: dict[str, list[Cells]] = {}
-        for told in self._standing(registry):
+        for told in self._standing(registry, () if key is None else [key]):
             if _has_read(told.cells, table, key):
                 read.setdefault(told.policy, []).append(told.cells)
         policies_resting = {
@@ -101,11 +109,11 @@ class ToldFixes(Forked):
 
     def count_on(self, table: str, keys: Collection[str], registry: Registry) -> int:
         """How many rest on any of these rows. One that rests on several counts once."""
-        every = [told.cells[table] for told in self._standing(registry) if table in told.cells]
+        every = [told.cells[table] for told in self._standing(registry, keys) if table in told.cells]
         return sum(rows is None or ALL_KEYS in rows or any(key in keys for key in rows) for rows in every)
 
-    def _standing(self, registry: Registry) -> Iterator[Told]:
-        """The fixes of all workers that still stand. Those whose grounds have moved are forgotten.
+    def _standing(self, registry: Registry, keys: Collection[str]) -> Iterator[Told]:
+        """The fixes of all workers that still stand, for whom these keys matter. Those whose grounds have moved are forgotten.
 
         The work follows the length of the log's tail and the number of fixes, and not their product.
         """
@@ -113,9 +121,11 @@ class ToldFixes(Forked):
         moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
         places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
         with suppress(LogError):  # then it is what is known here
-            for name, told in (both for one in self._shared.others(registry) for both in one.items()):
+            others = self._shared.others(registry)
+            meant = self._keys_meant(state, keys) if others else {}
+            for name, told in (both for one in others for both in one.items()):
                 if name not in every or every[name].number < told.number:
-                    every[name] = told
+                    every[name] = _with_keys(told, lambda _, key: meant.get(key, key))
         for name, told in every.items():
             grounds = grounds_of(told.policy, told.cells, told.rules)
             if (told.number, told.digest) in places and not any(
@@ -124,6 +134,21 @@ class ToldFixes(Forked):
                 yield told
             else:
                 self._fixes.pop(name, None)
+
+    def _keys_meant(self, state: State, keys: Iterable[str]) -> dict[str, str]:
+        """Those that matter, by how they are hidden: these, and those of rows that have changed."""
+        changes = (one for entry in state.tail for one in entry.change.tables.values())
+        every = {*keys, *(key for one in changes for key in one.delta.after)}
+        return {self._hidden(key): key for key in every}
+
+
+def _with_keys(told: Told, name: Callable[[str, str], str]) -> Told:
+    """A fix with other names for the rows that it rests on."""
+    cells = {
+        table: rows and {name(table, key): columns for key, columns in rows.items()}
+        for table, rows in told.cells.items()
+    }
+    return msgspec.structs.replace(told, cells=cells)
 
 
 def grounds_of(policy: str, cells: Cells, rules: Iterable[str]) -> Iterator[Ground]:
