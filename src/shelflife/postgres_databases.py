@@ -171,13 +171,20 @@ def _bounded(
 class Database(Locking):
     """One schema of a database, for any number of threads.
 
-    The schema is that of the URL, as in `postgresql://host/name?schema=shop`, and is made when it is not there.
+    The schema is that of the URL, as in `postgresql://host/name?schema=shop`, and is made when it is not there, unless it is only to be read.
     """
 
     def __init__(
-        self, url: str, kind: Kind, *, schema: str = "shelflife", longest_silence_s: float = 3.0
+        self,
+        url: str,
+        kind: Kind,
+        *,
+        schema: str = "shelflife",
+        longest_silence_s: float = 3.0,
+        read_only: bool = False,
     ) -> None:
         self.kind = kind
+        self._is_read_only = read_only
         self._longest_silence_s = longest_silence_s
         settings, self.schema = _settings_in(url, kind, schema)
         self._settings = {"connect_timeout": max(2, math.ceil(longest_silence_s)), **settings}
@@ -411,43 +418,47 @@ class Database(Locking):
         with self._lock:
             self._opened.add(connection)
         try:
-            self._make(connection)
+            self._check(connection)
         except BaseException:
             self.end(connection)
             raise
         return connection
 
-    def _make(self, connection: Connection) -> None:
-        """Make the schema when it is not there, or is to begin anew; and see whether it is of this kind."""
-        if (found := self._signs_in(connection)) != self._signs:
-            if connection.until is not None:
-                connection.until += _LONGEST_MAKING_S
-            connection.execute(f"{_BEGIN}; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
-            found = self._signs_in(connection)  # others may have been faster
-            if found is None or self._is_older(found):
-                if found is not None:
-                    _log.warning(
-                        "the %s %s was of an older format and has started anew", self.kind.name, self.name
-                    )
-                    connection.execute(f'drop schema "{self.schema}" cascade')
-                    found = None
-                if not connection.execute("select to_regnamespace(?)", (f'"{self.schema}"',)).fetchall()[0][
-                    0
-                ]:
-                    connection.execute(f'create schema "{self.schema}"')
-                connection.execute(self.kind.schema)
-                connection.execute(
-                    "create table signs (application_id bigint not null, format integer not null)"
-                )
-                connection.execute("insert into signs values (?, ?)", self._signs)
-                found = self._signs
-            connection.execute("commit")
+    def _check(self, connection: Connection) -> None:
+        """See whether the schema is of this kind. One that is not there, or is to begin anew, is made."""
+        found = self._signs_in(connection)
+        if found != self._signs and not self._is_read_only:
+            found = self._made(connection)
+        if found is None:
+            raise self.kind.error(f"there is no {self.kind.name} {self.name}")
         if found[0] != self.kind.application_id:
             raise self.kind.error(f"{self.name} is in use, but not as a {self.kind.name}")
         if found != self._signs:
             raise self.kind.error(
                 f"the {self.kind.name} {self.name} has format {found[1]}; this version of shelflife reads {self.kind.format}"
             )
+
+    def _made(self, connection: Connection) -> tuple[int, int]:
+        """What the schema is, made where it can be."""
+        if connection.until is not None:
+            connection.until += _LONGEST_MAKING_S
+        connection.execute(f"{_BEGIN}; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
+        found = self._signs_in(connection)  # others may have been faster
+        if found is None or self._is_older(found):
+            if found is not None:
+                _log.warning(
+                    "the %s %s was of an older format and has started anew", self.kind.name, self.name
+                )
+                connection.execute(f'drop schema "{self.schema}" cascade')
+            [(is_there,)] = connection.execute("select to_regnamespace(?) is not null", (f'"{self.schema}"',))
+            if not is_there:
+                connection.execute(f'create schema "{self.schema}"')
+            connection.execute(self.kind.schema)
+            connection.execute("create table signs (application_id bigint not null, format integer not null)")
+            connection.execute("insert into signs values (?, ?)", self._signs)
+            found = self._signs
+        connection.execute("commit")
+        return found
 
     @property
     def _signs(self) -> tuple[int, int]:

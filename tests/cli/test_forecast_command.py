@@ -5,6 +5,7 @@ import re
 import time
 from contextlib import closing
 
+import psycopg
 import pytest
 
 from shelflife.cli import main
@@ -207,3 +208,15 @@ def test_a_database_that_does_not_answer_is_said_in_one_sentence(capsys):
     assert said.startswith("shelflife: ")
     assert said.count("\n") == 1
     assert "secret" not in said
+
+
+@pytest.mark.parametrize("command", [["forecast"], ["forecast", "--log"], ["memory", "list"]])
+def test_nothing_is_made_in_a_database_that_is_only_looked_at(command, postgres_url, capsys):
+    assert main([*command, postgres_url]) == 1
+    address, schema = postgres_url.split("&schema=")
+    said = capsys.readouterr().err
+    kind = "log" if "--log" in command else "memory"
+    assert said.startswith(f"shelflife: there is no {kind} postgresql://")
+    assert said.endswith(f"?schema={schema}\n")
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select to_regnamespace(%s)", (schema,)).fetchone() == (None,)

@@ -306,10 +306,7 @@ def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
             raise CommandError(f"{path} is a folder" if Path(path).is_dir() else f"there is no file {path}")
         if path is not None:
             SqliteStore(path, read_only=True).close()  # one that is not a memory is not to be touched
-        if path is not None and read_only and options.namespace is None:
-            store: Store = SqliteStore(path, read_only=True)
-        else:
-            store = store_at(options.memory, namespace=options.namespace)
+        store = store_at(options.memory, namespace=options.namespace, read_only=read_only)
     except StoreError as error:
         raise CommandError(f"{error}{_what_it_is(options.memory)}") from error
     except (ValueError, ModuleNotFoundError) as error:  # of which the last names the extra

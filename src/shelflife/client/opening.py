@@ -30,8 +30,10 @@ def _place_of(where: str | PathLike[str]) -> Place:
     return place_of(where, "memory", (*POSTGRES, *_VALKEY), shown)
 
 
-def store_at(where: str | PathLike[str], *, namespace: str | None = None, near: bool = False) -> Store:
-    """The store at a place. `ValueError` when there can be none."""
+def store_at(
+    where: str | PathLike[str], *, namespace: str | None = None, near: bool = False, read_only: bool = False
+) -> Store:
+    """The store at a place; what is only read is not made where there is none. `ValueError` when there can be none."""
     scheme, name = _place_of(where)
     if not scheme:
         if namespace is not None or near:
@@ -40,12 +42,12 @@ def store_at(where: str | PathLike[str], *, namespace: str | None = None, near: 
             )
         from shelflife.client.sqlite import SqliteStore
 
-        return SqliteStore(name)
+        return SqliteStore(name, read_only=read_only)
     named = {} if namespace is None else {"namespace": namespace}
     if scheme in POSTGRES:
         from shelflife.client.postgres import PostgresStore
 
-        return PostgresStore(name, near=near, **named)
+        return PostgresStore(name, near=near, read_only=read_only, **named)
     from shelflife.client.valkey import ValkeyStore
 
     url = name.replace("valkey", "redis", 1) if scheme.startswith("valkey") else name

@@ -81,12 +81,16 @@ class PostgresStore(RemoteStore):
 
     failures = (psycopg.Error,)
 
-    def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
+    def __init__(
+        self, url: str, *, namespace: str = "default", near: bool = False, read_only: bool = False
+    ) -> None:
+        """What is only read is not made where there is none."""
         self._database = Database(
             url,
             _KIND,
             schema="shelflife_memory",
             longest_silence_s=LONGEST_VERB_S,
+            read_only=read_only,
         )
         self._statements = {
             statement: statement.format(schema=f'"{self._database.schema}"')

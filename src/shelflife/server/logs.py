@@ -29,12 +29,12 @@ def _place_of(where: str | Path) -> Place:
 
 
 def log_at(where: str | Path, *, read_only: bool = False) -> SqlLog:
-    """A log in a file, or in a schema of a PostgreSQL, which needs the extra `postgres`. A file that is only read is left as it is."""
+    """A log in a file, or in a schema of a PostgreSQL, which needs the extra `postgres`. What is only read is not made where there is none."""
     scheme, name = _place_of(where)
     if scheme:
         from shelflife.server.postgres_log import PostgresLog  # only here: most have no PostgreSQL
 
-        return PostgresLog(name)
+        return PostgresLog(name, read_only=read_only)
     return SqliteLog(name, read_only=read_only)
 
 

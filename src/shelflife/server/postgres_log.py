@@ -23,8 +23,8 @@ class PostgresLog(SqlLog):
 
     now = "extract(epoch from clock_timestamp())"
 
-    def __init__(self, url: str, *, longest_silence_s: float = 3.0) -> None:
-        self._database = Database(url, _KIND, longest_silence_s=longest_silence_s)
+    def __init__(self, url: str, *, longest_silence_s: float = 3.0, read_only: bool = False) -> None:
+        self._database = Database(url, _KIND, longest_silence_s=longest_silence_s, read_only=read_only)
         self.name = self._database.name
         self._database.open()
         super().__init__(self._database)
