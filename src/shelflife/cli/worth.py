@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from shelflife.client import Store
-from shelflife.client.diary import HOUR_S, KeepsDiary, Noted
+from shelflife.client.diary import HOUR_S, KEPT_HOURS, KeepsDiary, Noted
 from shelflife.client.entries import Root
 from shelflife.client.events import Reason
 from shelflife.client.strategies import EVERYTHING, SUSPECT
@@ -85,11 +85,18 @@ class Looking:
             now_from < self._read_from
         ):  # the clock was set back, and what is written from now on may be in any hour since
             self._past, self._read_from = [], 0
-        noted = [] if self._diary is None else self._diary.read(self._read_from)
+        noted = (
+            [_in_time(one, now_from + 1) for one in self._diary.read(self._read_from)] if self._diary else []
+        )
         worth = _worth_of(+held, suspect, [*self._past, *noted])
         self._read_from = now_from
         self._past = _in_the_first_hour([*self._past, *(one for one in noted if one.hour < self._read_from)])
         return worth
+
+
+def _in_time(noted: Noted, now: int) -> Noted:
+    """One of a clock that was far off, at the nearest hour that can be right."""
+    return noted._replace(hour=min(max(noted.hour, now - KEPT_HOURS), now))
 
 
 def _in_the_first_hour(noted: Sequence[Noted]) -> list[Noted]:
