@@ -302,6 +302,21 @@ def test_only_a_refused_token_is_forgotten(address, tab):
     assert page.evaluate("sessionStorage.length") == 0
 
 
+def test_whoever_signs_out_before_the_first_view_is_there_asks_for_nothing_more(address, tab):
+    page, held, asked = tab(), [], []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.route("**/admin/policies", lambda route: held.append(route))
+    with page.expect_request("**/admin/policies"):
+        sign_in(page, address, view="#policies")
+    page.get_by_role("button", name="Sign out").click()
+    with page.expect_response("**/admin/policies"):
+        held[0].continue_()
+    expect(page.get_by_label("Admin token")).to_be_visible()
+    sign_in(page, address, view="#tables")
+    expect(page.get_by_role("status").first).to_contain_text("live")
+    assert asked.count("changes") == 1
+
+
 def test_a_view_that_comes_late_does_not_take_the_place_of_a_newer_one(address, tab):
     page, held = tab(), []
     page.add_init_script(

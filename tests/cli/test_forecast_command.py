@@ -7,6 +7,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
+import redis
 
 from shelflife.cli import main
 from shelflife.client import Knowledge, SqliteStore, Write
@@ -208,6 +209,13 @@ def test_a_database_that_does_not_answer_is_said_in_one_sentence(capsys):
     assert said.startswith("shelflife: ")
     assert said.count("\n") == 1
     assert "secret" not in said
+
+
+def test_nothing_is_made_in_a_valkey_that_is_only_looked_at(valkey_url, capsys):
+    assert main(["memory", "list", valkey_url, "--namespace", "mistyped"]) == 1
+    assert "there is no memory redis://127.0.0.1" in capsys.readouterr().err
+    with redis.Redis.from_url(valkey_url) as client:
+        assert client.keys() == []
 
 
 @pytest.mark.parametrize("command", [["forecast"], ["forecast", "--log"], ["memory", "list"]])

@@ -15,6 +15,8 @@ __all__ = ["MEANINGS", "Doings", "Looking", "Worth"]
 
 _DOUBTS = ("suspected", "loglost", "distrusted", f"evicted:{Reason.IN_DOUBT.name.lower()}")
 _EVICTED = "evicted:"
+_MOST_AHEAD = 2
+"""So many hours after the one before are taken for those of a clock that is right."""
 
 
 class Doings(NamedTuple):
@@ -73,6 +75,7 @@ class Looking:
         self._store, self._clock = store, clock
         self._diary = store.diary if isinstance(store, KeepsDiary) else None
         self._past: list[Noted] = []
+        self._ahead: dict[tuple[int, Root, str], Noted] = {}
         self._read_from = 0
 
     def __call__(self) -> Worth:
@@ -81,16 +84,19 @@ class Looking:
         held = Counter({root: self._store.count(root, *EVERYTHING) for root in roots})
         suspect = Counter({root: self._store.count(root, SUSPECT) for root in roots})
         now_from = int(self._clock()) // HOUR_S - 1  # of the hour before some may still be written
-        if (
-            now_from < self._read_from
-        ):  # the clock was set back, and what is written from now on may be in any hour since
-            self._past, self._read_from = [], 0
-        noted = (
-            [_in_time(one, now_from + 1) for one in self._diary.read(self._read_from)] if self._diary else []
-        )
-        worth = _worth_of(+held, suspect, [*self._past, *noted])
-        self._read_from = now_from
-        self._past = _in_the_first_hour([*self._past, *(one for one in noted if one.hour < self._read_from)])
+        # When the clock was set back, what is written from now on may be in any hour since.
+        if now_from < self._read_from:
+            self._past, self._ahead, self._read_from = [], {}, 0
+        noted = [] if self._diary is None else self._diary.read(self._read_from)
+        latest = now_from + _MOST_AHEAD
+        # What is far ahead of its time is told again by some engines, and by others not.
+        seen = {**self._ahead, **{one[:3]: one for one in noted if one.hour > latest}}
+        self._ahead = {what: one for what, one in seen.items() if one.hour > latest}
+        self._past += [one for one in noted if one.hour < now_from]
+        recent = (one for one in noted if now_from <= one.hour <= latest)
+        every = (*self._past, *recent, *self._ahead.values())
+        worth = _worth_of(+held, suspect, [_in_time(one, now_from + 1) for one in every])
+        self._past, self._read_from = _in_the_first_hour(self._past), now_from
         return worth
 
 

@@ -9,7 +9,8 @@ __all__ = ["HOUR_S", "KEPT_HOURS", "Diary", "KeepsDiary", "Noted"]
 
 HOUR_S = 3600
 KEPT_HOURS = 24 * 366
-"""So many hours in which something happened are kept. A clock that is wrong takes nothing away from those that are right."""
+"""So many hours in which something happened are kept. A clock that is wrong takes nothing away from those that are right. A Valkey
+keeps each hour for so long after it was last added to."""
 
 
 class Noted(NamedTuple):

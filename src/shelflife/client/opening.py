@@ -51,4 +51,4 @@ def store_at(
     from shelflife.client.valkey import ValkeyStore
 
     url = name.replace("valkey", "redis", 1) if scheme.startswith("valkey") else name
-    return ValkeyStore(url, near=near, **named)
+    return ValkeyStore(url, near=near, read_only=read_only, **named)

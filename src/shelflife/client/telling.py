@@ -12,7 +12,7 @@ import msgspec
 
 from shelflife.client.asking import Exchange, Fields
 from shelflife.client.diary import HOUR_S, Diary, Noted
-from shelflife.client.entries import Entry, Root
+from shelflife.client.entries import Entry, Root, is_below
 from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed
 from shelflife.client.stores import StoreError
 from shelflife.contract import Suggestion
@@ -194,7 +194,7 @@ class _Refused(msgspec.Struct, frozen=True):
         """Whether a request is the same but for what was fixed. The contract may have been found below its server meanwhile."""
         return (
             operation == self.operation
-            and (root.startswith(self.root) or self.root.startswith(root))
+            and (is_below(root, self.root) or is_below(self.root, root))
             and _rest(request, self.fixed) == self.rest
         )
 

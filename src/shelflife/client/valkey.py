@@ -90,7 +90,11 @@ class ValkeyStore(RemoteStore):
 
     failures = (redis.RedisError,)
 
-    def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
+    def __init__(
+        self, url: str, *, namespace: str = "default", near: bool = False, read_only: bool = False
+    ) -> None:
+        """What is only read is not made where there is none."""
+        self._is_read_only = read_only
         try:
             self._client = client_of(url, longest_s=LONGEST_VERB_S, retry_count=1)
             address = split_address(url)
@@ -141,13 +145,23 @@ class ValkeyStore(RemoteStore):
 
     def _check(self, answer: Callable[[bytes], Any]) -> None:
         """Find out, once for each connection, whether it can be relied on."""
-        asked = "EVAL", CHECKING.text, "1", self._format, str(_FORMAT), self._news
+        asked = (
+            "EVAL",
+            CHECKING.text,
+            "1",
+            self._format,
+            str(_FORMAT),
+            self._news,
+            "" if self._is_read_only else "made",
+        )
         policy, found, may_publish = (told.decode(errors="replace") for told in answer(_encoded(asked)))
         if policy not in _SAFE_POLICIES:
             raise StoreError(
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
                 f" {policy}, and should be noeviction"
             )
+        if not found:
+            raise StoreError(f"there is no memory {self.where} of the namespace {self.namespace}")
         if found != str(_FORMAT):
             raise StoreError(
                 f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
@@ -260,9 +274,9 @@ class ValkeyStore(RemoteStore):
             self._client.srem(self._roots, root)
             if self._client.exists(f"{self._prefix(root.decode())}root"):
                 self._client.sadd(self._roots, root)  # somebody has written it meanwhile
-        for key in self._client.scan_iter(f"shelflife:{{{_literally(self.namespace)} *", count=1000):
+        for key in self._client.scan_iter(f"shelflife:{{{self.namespace} *", count=1000):
             self._evaluated(SWEEPING, key.partition(b"}:")[0] + b"}:root", key)
-        for key in self._client.scan_iter(f"{_literally(self._hours)}*", count=1000):
+        for key in self._client.scan_iter(f"{self._hours}*", count=1000):
             self._client.delete(key)
         self._client.delete(self._format)
         self._connections.close()  # the next one writes the format again
@@ -356,8 +370,3 @@ def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
 def _tag(tag: str) -> str:
     """A tag in short. Two that met would only drop an entry too many."""
     return hashlib.blake2b(tag.encode(), digest_size=8).hexdigest()
-
-
-def _literally(text: str) -> str:
-    """A text as a pattern of Valkey's that matches nothing else."""
-    return "".join(f"\\{char}" if char in "*?[]^-\\" else char for char in text)

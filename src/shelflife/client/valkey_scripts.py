@@ -289,14 +289,14 @@ if redis.call('exists', KEYS[1]) == 0 then redis.call('del', ARGV[1]) end
 
 _CHECK = """
 local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or 'noeviction'
-local found = redis.call('get', KEYS[1])
-if not found then
+local found = redis.call('get', KEYS[1]) or ''
+if found == '' and ARGV[3] == 'made' then
   redis.call('set', KEYS[1], ARGV[1])
   found = ARGV[1]
 end
 return {policy, found, may_publish(ARGV[2]) and 'yes' or 'no'}
 """
-"""One that is full can be asked, too: it is written to only where there is nothing yet."""
+"""One that is full can be asked, too: it is written to only where there is nothing yet, and that is to be made."""
 
 _TELL = """
 redis.call('del', KEYS[1] .. ':nothing')

@@ -11,35 +11,30 @@ from functools import partial
 import msgspec
 
 from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
-from shelflife.contract.names import shown, split_node_id
+from shelflife.contract.names import shown
 from shelflife.server.endpoints import (
     READ,
     CallRefused,
     Endpoint,
     EndpointCall,
     Endpoints,
-    query_of,
     read_message,
     too_many_listeners,
     wants_events,
 )
-from shelflife.server.errors import LogError, UnknownTable
+from shelflife.server.errors import LogError
 from shelflife.server.feedback import JSON, Answer
-from shelflife.server.graph import graph_of
 from shelflife.server.operating import views_of
 from shelflife.server.page import page_of
 from shelflife.server.pins import Listening
 from shelflife.server.provider import Provider
 from shelflife.server.reloading import arguments_of
-from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints"]
 
 RELOAD_TABLE_PATH = "/admin/reload-table"
 REFRESH_TABLE_PATH = "/admin/refresh-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
-GRAPH_PATH = "/admin/graph"
-RESTING_PATH = "/admin/resting"
 FEED_PATH = "/admin/changes"
 
 _MOST_WAITING = 2
@@ -64,13 +59,10 @@ class AdminEndpoints(Endpoints):
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
-            self.by_path[RESTING_PATH] = Endpoint(READ, self._resting)
             self.by_path |= views_of(provider)
             self.by_path[FEED_PATH] = Endpoint(READ, self._no_feed)
             self.page = page_of(provider)
             self.by_path |= self.page
-            if provider.level >= Level.GRAPH:
-                self.by_path[GRAPH_PATH] = Endpoint(READ, self._graph)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether an operator asks to be told of every change, and there is room for another listener."""
@@ -168,19 +160,6 @@ class AdminEndpoints(Endpoints):
     def _reported(self, report: ReloadReport | RulesReport) -> Answer:
         shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
         return Answer(200, JSON, _encode(shown))
-
-    def _resting(self, call: EndpointCall) -> Answer:
-        table, key = split_node_id(query_of(call, "row").get("row", [""])[-1])
-        provider = self.provider
-        if not table or key == "":
-            raise CallRefused(400, "ask with row=table:key, or with row=table")
-        if table not in provider.registry.state.tables:
-            raise UnknownTable(table)
-        return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, provider.registry)))
-
-    def _graph(self, call: EndpointCall) -> Answer:
-        state = self.provider.registry.state
-        return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 
 def _digest(token: str) -> bytes:

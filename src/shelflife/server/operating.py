@@ -22,7 +22,7 @@ from shelflife.server.endpoints import (
 )
 from shelflife.server.errors import LogError, UnknownTable
 from shelflife.server.feedback import JSON, Answer
-from shelflife.server.graph import downstream, target_keys
+from shelflife.server.graph import downstream, graph_of, target_keys
 from shelflife.server.log import Entry, Header
 from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
@@ -30,6 +30,7 @@ from shelflife.server.provider import Provider
 from shelflife.server.reloading import arguments_of
 from shelflife.server.state import State
 from shelflife.server.verdicts import Given
+from shelflife.server.wire import Level
 
 __all__ = ["views_of"]
 
@@ -38,6 +39,8 @@ LOG_PATH = "/admin/log"
 ROWS_PATH = "/admin/rows"
 ROW_PATH = "/admin/row"
 POLICIES_PATH = "/admin/policies"
+RESTING_PATH = "/admin/resting"
+GRAPH_PATH = "/admin/graph"
 CLIENTS_PATH = "/admin/clients"
 PREVIEW_PATH = "/admin/preview-table"
 METRICS_PATH = "/admin/metrics"
@@ -59,7 +62,10 @@ def views_of(provider: Provider) -> dict[str, Endpoint]:
         ROWS_PATH: _rows,
         ROW_PATH: _row,
         POLICIES_PATH: _policies,
+        RESTING_PATH: _resting,
     }
+    if provider.level >= Level.GRAPH:
+        views[GRAPH_PATH] = _graph
     if provider.clients is not None:
         views[CLIENTS_PATH] = _clients
     endpoints = {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
@@ -69,6 +75,21 @@ def views_of(provider: Provider) -> dict[str, Endpoint]:
 
 def _shown(provider: Provider, view: View, call: EndpointCall) -> Answer:
     return Answer(200, JSON, _encode(view(provider, call)), (NO_STORE,))
+
+
+def _resting(provider: Provider, call: EndpointCall) -> Any:
+    table, key = split_node_id(query_of(call, "row").get("row", [""])[-1])
+    if not table or key == "":
+        raise CallRefused(400, "ask with row=table:key, or with row=table")
+    state, _ = _at_the_end(provider)
+    if table not in state.tables:
+        raise UnknownTable(table)
+    return provider.told_fixes.resting_on(table, key, provider.registry)
+
+
+def _graph(provider: Provider, call: EndpointCall) -> Any:
+    state, _ = _at_the_end(provider)
+    return graph_of(state.tables, state.rules)
 
 
 def _metrics(provider: Provider, call: EndpointCall) -> Answer:

@@ -132,8 +132,8 @@ class ToldFixes(Forked):
                 moved_at.get(one, 0) > told.number for one in grounds
             ):
                 yield told
-            else:
-                self._fixes.pop(name, None)
+            elif self._fixes.get(name) is told:  # else it was told anew meanwhile
+                del self._fixes[name]
 
     def _keys_meant(self, state: State, keys: Iterable[str]) -> dict[str, str]:
         """Those that matter, by how they are hidden: these, and those of rows that have changed."""

@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from shelflife.forks import Forked, mind_forks
 from shelflife.server.errors import LogError
 from shelflife.server.registry import Registry
 
@@ -25,7 +24,7 @@ _TOLD_AGAIN_S = _SHARED_FOR_S / 2
 Seen = TypeVar("Seen")
 
 
-class Shared(Forked, Generic[Seen]):
+class Shared(Generic[Seen]):
     """What one process tells the others of one thing, and what they have told."""
 
     def __init__(self, what: str, kind: type[Seen], every_s: float) -> None:
@@ -40,11 +39,6 @@ class Shared(Forked, Generic[Seen]):
         self._read: dict[str, tuple[bytes, Seen | None]] = {}
         """What others had told when it was last looked at, and what that says."""
         self._lock = threading.Lock()
-        mind_forks(self)
-
-    def after_fork_in_child(self) -> None:
-        """It is another worker, and the one who was at it may not be there any more."""
-        self._lock, self._worker = threading.Lock(), secrets.token_hex(8)
 
     def meet(
         self,

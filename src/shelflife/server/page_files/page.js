@@ -79,11 +79,12 @@ async function begin() {
   nav.replaceChildren(...offered().map((name) => make("a", { href: `#${name}` }, VIEWS[name])));
   nav.hidden = signOut.hidden = false;
   signIn.hidden = true;
+  const { signal } = following = new AbortController();
   await show();
-  following = new AbortController();
-  follow(refresh, (isOpen) => { isLive = isOpen; tell(); }, following.signal);
+  if (signal.aborted) return; // somebody has signed out meanwhile
+  follow(refresh, (isOpen) => { isLive = isOpen; tell(); }, signal);
   const again = setInterval(() => (document.hidden ? null : refresh()), ASK_AGAIN_MS);
-  following.signal.addEventListener("abort", () => clearInterval(again));
+  signal.addEventListener("abort", () => clearInterval(again));
 }
 
 function end(sentence = "") {
