@@ -97,7 +97,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.callbacks.append(_note_full_search)
-    gc.set_threshold(50_000, 10, 10)
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 

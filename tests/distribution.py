@@ -64,7 +64,7 @@ _TOGETHER = {
     "tests/lab/test_scenarios.py": "scenarios",
     "tests/lab/test_wordings.py": "wordings",
     "tests/server/test_log.py": "logs of which processes make use",
-    "tests/test_imports.py": "forked off Python's own",
+    "tests/test_imports.py": "agents on the SDK of OpenAI",
     "tests/test_fingerprints.py": "sources that three processes have read",
     "tests/test_book.py": "the book",
     "tests/integrations/test_httpx_time.py": "what is waited for",

@@ -202,7 +202,6 @@ def _main():
         for module in sys.argv[2:]:
             importlib.import_module(module)
         gc.freeze()
-        gc.set_threshold(50_000, 10, 10)  # as in the workers
         gc.enable()
         while True:
             readable, _, _ = select.select([0, listener], [], [])
