@@ -96,8 +96,26 @@ def pytest_collection_finish():
     """All that was imported and collected stays until the end: looking for garbage in it took a tenth of the time."""
     gc.collect()
     gc.freeze()
+    gc.callbacks.append(_note_full_search)
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
+
+
+_full_searches = []
+
+
+def _note_full_search(phase, search):
+    if phase == "stop" and search["generation"] == 2:
+        _full_searches.append(search)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish():
+    """What a full search has left is alive, and most of it stays as well: no later one goes through a million things again."""
+    if _full_searches:
+        _full_searches.clear()
+        gc.collect(1)  # what this test has left
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

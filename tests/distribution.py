@@ -17,7 +17,6 @@ _APART = {
     "tests/server/test_reads.py",
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
-    "tests/test_imports.py",
     "tests/test_tutorials.py",
 }
 """Long modules whose tests have little in common."""
@@ -65,6 +64,7 @@ _TOGETHER = {
     "tests/lab/test_scenarios.py": "scenarios",
     "tests/lab/test_wordings.py": "wordings",
     "tests/server/test_log.py": "logs of which processes make use",
+    "tests/test_imports.py": "agents on the SDK of OpenAI",
     "tests/test_fingerprints.py": "sources that three processes have read",
     "tests/test_book.py": "the book",
     "tests/integrations/test_httpx_time.py": "what is waited for",

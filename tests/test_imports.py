@@ -1,11 +1,11 @@
 """What can be imported, and what is there without the extras."""
 
 import importlib
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import pytest
 
+from tests.nursery import nursery_with
 from tests.public_names import PUBLIC
 
 
@@ -16,12 +16,27 @@ def test_the_public_names_are_a_decision(module):
     assert all(hasattr(imported, name) for name in imported.__all__)
 
 
-def run(program, *blocked):
-    """Run a program in which these packages cannot be imported."""
-    prelude = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
-    return subprocess.run(
-        [sys.executable, "-c", prelude + program], capture_output=True, text=True, check=False
-    )
+STANDARD = """
+argparse asyncio concurrent.futures.thread ctypes dataclasses datetime decimal email.mime.multipart email.parser fractions
+graphlib html.parser http.client http.cookies http.server importlib.metadata importlib.resources inspect ipaddress
+json logging.config logging.handlers mimetypes multiprocessing pathlib pickle platform queue random secrets shlex shutil
+sqlite3 ssl statistics subprocess tempfile tomllib typing unittest.mock urllib.request uuid xml.etree.ElementTree zoneinfo
+"""
+"""What Python itself brings and many packages need. It is always there, so no test is about it."""
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Runs a program in which these packages cannot be imported, in a process that has imported nothing but Python's own."""
+    with nursery_with(*STANDARD.split()) as nursery:
+
+        def run(program, *blocked):
+            prelude = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
+            with nursery.forked(prelude + program, is_heard=True) as process:
+                stdout, stderr = process.stdout.read(), process.stderr.read()
+                return SimpleNamespace(returncode=process.wait(), stdout=stdout, stderr=stderr)
+
+        yield run
 
 
 EXTRAS = (
@@ -64,7 +79,7 @@ OTHER_SIDE = {
 """What is our own, and yet not needed."""
 
 
-def test_importing_the_package_does_no_work():
+def test_importing_the_package_does_no_work(run):
     outcome = run(
         "import shelflife; print(*sorted(name for name in sys.modules if name.startswith('shelflife')))"
     )
@@ -92,7 +107,7 @@ def test_importing_the_package_does_no_work():
         ("shelflife.integrations.fastmcp", [*MCP, "rpds", "fastmcp", "uvicorn"]),
     ],
 )
-def test_each_part_needs_msgspec_and_what_it_is_for_alone(modules, needed):
+def test_each_part_needs_msgspec_and_what_it_is_for_alone(run, modules, needed):
     outcome = run(f"import {modules}", *({*EXTRAS, "rpds"} - {*needed}), *OTHER_SIDE.get(modules, ()))
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
@@ -106,7 +121,7 @@ FRAMEWORKS = {
 
 
 @pytest.mark.parametrize("module", FRAMEWORKS)
-def test_the_adapter_of_a_framework_needs_only_its_own(module):
+def test_the_adapter_of_a_framework_needs_only_its_own(run, module):
     others = {name for other in FRAMEWORKS.keys() - {module} for name in FRAMEWORKS[other]}
     outcome = run(
         f"import shelflife.integrations.{module}", *others, "fastapi", "litestar", "psycopg", "redis"
@@ -114,7 +129,7 @@ def test_the_adapter_of_a_framework_needs_only_its_own(module):
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
-def test_a_model_planner_without_its_extra_says_what_to_install():
+def test_a_model_planner_without_its_extra_says_what_to_install(run):
     program = """
 from shelflife.lab import ModelPlanner
 try:
@@ -139,7 +154,7 @@ except Exception as error:
         (["lab", "run", "drifted"], "lab"),
     ],
 )
-def test_a_command_without_its_extra_says_what_to_install(command, extra):
+def test_a_command_without_its_extra_says_what_to_install(run, command, extra):
     outcome = run(f"from shelflife.cli import main; sys.exit(main({command!r}))", *EXTRAS)
     assert outcome.returncode == 1
     assert outcome.stderr.startswith(
@@ -152,7 +167,7 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
     ("verb", "missing"),
     [("run", "httpx2"), ("run", "uvicorn"), ("check", "splintr"), ("check", "cryptography")],
 )
-def test_a_command_of_the_lab_that_lacks_one_part_is_told_in_one_line(verb, missing):
+def test_a_command_of_the_lab_that_lacks_one_part_is_told_in_one_line(run, verb, missing):
     outcome = run(f"from shelflife.cli import main; sys.exit(main(['lab', {verb!r}, 'drifted']))", missing)
     assert (outcome.returncode, outcome.stderr.count("\n")) == (1, 1)
     assert "shelflife[lab]" in outcome.stderr
@@ -161,7 +176,7 @@ def test_a_command_of_the_lab_that_lacks_one_part_is_told_in_one_line(verb, miss
 ENGINES = {"postgresql://127.0.0.1:1/x": "postgres", "redis://127.0.0.1:1/0": "redis"}
 
 
-def test_a_command_about_a_memory_in_an_engine_says_what_to_install():
+def test_a_command_about_a_memory_in_an_engine_says_what_to_install(run):
     why = ["http://h", "POST /x"]
     commands = [
         [*command, where, *(why if "why" in command else ())]
@@ -206,7 +221,7 @@ def test_a_command_about_a_memory_in_an_engine_says_what_to_install():
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )
-def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, missing, extra):
+def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(run, program, missing, extra):
     outcome = run(program, missing, *({"mcp", "mcp_types"} if missing == "fastmcp" else ()))
     told = outcome.stderr.strip().rpartition("\n")[2]
     assert told == (
@@ -216,7 +231,7 @@ def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, m
 
 
 @pytest.mark.parametrize("module", ["shelflife.server", "shelflife.integrations.flask"])
-def test_what_every_extra_for_a_server_brings_is_told_with_all_of_them(module):
+def test_what_every_extra_for_a_server_brings_is_told_with_all_of_them(run, module):
     told = run(f"import {module}", "rpds").stderr.strip().rpartition("\n")[2]
     assert told == (
         "ModuleNotFoundError: this needs more than is installed: pip install 'shelflife[server]'"

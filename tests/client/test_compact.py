@@ -6,7 +6,7 @@ import json
 import httpx2
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
@@ -156,7 +156,6 @@ def drift(provider, step):
 
 
 @pytest.mark.spec("11.12", "11.20")
-@settings(max_examples=300, deadline=None)
 @given(codes, st.lists(st.one_of(drifts), min_size=4, max_size=24), strategies, wires)
 def test_both_forms_lead_to_the_same_decisions(first, history, strategy, wire):
     """Over drift and lost responses, as long as the server has one log."""
@@ -173,7 +172,6 @@ def test_both_forms_lead_to_the_same_decisions(first, history, strategy, wire):
 
 
 @pytest.mark.spec("11.26")
-@settings(max_examples=200, deadline=None)
 @given(codes, st.lists(st.one_of(*drifts, restarts), min_size=4, max_size=24))
 def test_a_server_that_loses_its_log_makes_nothing_stale_usable(first, history):
     provider, app = shop(first)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.contract import same_json
@@ -145,7 +145,6 @@ def test_every_change_leads_to_a_position_of_its_own(world, rules, history):
 
 
 @pytest.mark.spec("11.7", "11.8")
-@settings(max_examples=150, deadline=None)
 @given(worlds, rule_lists, st.lists(changes, max_size=6), levels, marks)
 def test_a_server_tells_how_its_state_differs_from_the_one_that_is_named(world, rules, history, level, mark):
     registry, passed = played(world, rules, history)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import httpx2
 
+from tests.cli.commands import run_here
 from tests.fleet.group import KEY, LOG, ROWS
 from tests.processes import is_running, started, wait_until
 from tests.proxies import Proxy
@@ -63,9 +64,7 @@ class Fleet:
 def fleet_over(postgres, url, folder, group_count=2, workers_each=2):
     """A fleet, for as long as the block runs."""
     key = folder / "key.pem"
-    subprocess.run(
-        [sys.executable, "-m", "shelflife.cli", "key", "new", key], check=True, capture_output=True
-    )
+    assert run_here("key", "new", str(key)).returncode == 0
     with ExitStack() as stack:
         groups, ways = [], []
         for _ in range(group_count):

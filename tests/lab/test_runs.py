@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -25,7 +23,6 @@ from shelflife.lab.spec import Consume, RunSpec
 from tests.lab.planners import Babbling, Counting
 from tests.lab.played_runs import played, records_of
 from tests.lab.small_stream import SMALL
-from tests.processes import started
 
 
 def test_the_papers_grid_is_250_runs_over_9432_episodes():
@@ -77,9 +74,8 @@ execute([RunSpec("drifted", "A2D", "compliant")], Path(sys.argv[1]), on_episodes
 """
 
 
-def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_path):
-    command = [sys.executable, "-c", INTERRUPTED, tmp_path]
-    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_path, nursery):
+    with nursery.forked(INTERRUPTED, tmp_path) as process:
         for _ in range(10):
             process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
