@@ -46,6 +46,9 @@ _MOST_LESSONS = 1024
 _MOST_CLIENTS = 1024
 _MOST_CELLS = 8
 _MOST_VALUES = 8
+_OTHERS = "others"
+"""Stands for all values that there is no room for. Whatever was refused counts as refused, and not as let through besides."""
+
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
 _MOST_AT_ONCE = 1000
@@ -267,8 +270,8 @@ class Clients(Forked):
         cell, carried = self._cell(place, lesson, state), self._carried(fields, sets)
         self._grounds[place] = grounds, *self._grounds[place][1:]
         cell.told = self._carried(fix.parameters, sets)
-        if _add(cell.refused, carried):
-            cell.last_refused_at[carried] = now
+        is_known = any(carried in (one.told, *lesson.earlier) for one in lesson.cells.values())
+        cell.last_refused_at[_add(cell.refused, carried, is_known=is_known)] = now
         lesson.adds = lesson.adds or any(
             fields.get(name) is None and value is not None for name, value in fix.parameters.items()
         )
@@ -320,7 +323,7 @@ class Clients(Forked):
         repeated, self._repeated = self._repeated, {}
         for one in repeated.values():
             for place, cell, carried in one.like:
-                _add(cell.passed, carried, one.count)
+                _add(cell.passed, carried, one.count, is_known=carried == cell.told)
                 self._lessons.move_to_end(place)
             if one.like:
                 self._note_request(one.client, passed=one.count)
@@ -390,12 +393,11 @@ class Clients(Forked):
         return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
 
 
-def _add(counts: dict[str, int], value: str, by: int = 1) -> bool:
-    """Count a value, if there is room for it."""
-    has_room = value in counts or len(counts) < _MOST_VALUES
-    if has_room:
-        counts[value] = counts.get(value, 0) + by
-    return has_room
+def _add(counts: dict[str, int], value: str, by: int = 1, *, is_known: bool) -> str:
+    """Count a value, by itself if it is known from a fix or if there is room for it. It is told by which name."""
+    name = value if value in counts or is_known or len(counts) < _MOST_VALUES else _OTHERS
+    counts[name] = counts.get(name, 0) + by
+    return name
 
 
 def _since(state: State, number: int) -> list[Entry]:

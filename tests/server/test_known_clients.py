@@ -1,0 +1,127 @@
+"""Clients of a known kind in many worlds: what the server says of them is held against what they are."""
+
+import copy
+import itertools
+
+import pytest
+
+from shelflife.contract.when import holds
+from shelflife.server import Provider
+from tests.server.known_worlds import WORLDS
+
+CLIENTS = {
+    "forgets what has moved": "remembers and follows",
+    "overwrites": "remembers and follows",
+    "forgets all": "forgets too much",
+    "has no memory": "does not remember",
+    "keeps its first value": "remembers and does not forget",
+}
+
+
+class BestMemory:
+    """The oracle: a memory that keeps every fix for as long as all that it rests on is as it was."""
+
+    def __init__(self, provider):
+        self._provider = provider
+        self._known = []
+
+    def _resting_on(self, cells):
+        rows = self._provider.registry.state.tables["t"].rows
+        return {key: copy.deepcopy(dict(rows[key])) for key in cells["t"] if key in rows}
+
+    def knows_one_for(self, fields):
+        return any(holds(fix.when, fields, fix.unless or {}) for fix, _ in self._known)
+
+    def learn(self, fix):
+        self._known.append((fix, self._resting_on(fix.cells)))
+
+    def forget_what_moved(self):
+        self._known = [(fix, rows) for fix, rows in self._known if rows == self._resting_on(fix.cells)]
+
+
+class Played:
+    """A client of a known kind at work, with what is true of it."""
+
+    def __init__(self, world, kind):
+        self.world, self.kind = world, kind
+        self.changed = [0] * (1 + max(map(world.row_of, range(world.subjects))))
+        rows = {world.key(number): world.row(number, 0) for number in range(len(self.changed))}
+        self.provider = Provider({"t": rows}, admin_token="t")
+        self.provider.clients._clock = itertools.count(0, 10).__next__
+        self.provider.policy(world.policy)
+        self.best, self.kept = BestMemory(self.provider), {}
+        self.task = self.right_at_once = self.avoidable = self.refused = self.passed = 0
+
+    def sends(self, fields):
+        found = self.provider.violations(fields, "POST /x")
+        self.provider.clients.note(dict, "POST /x", fields, found, self.provider.registry.state)
+        if not found:
+            self.passed += 1
+            return None
+        [(_, told)] = found
+        self.refused += 1
+        self.avoidable += self.best.knows_one_for(fields)
+        self.best.learn(told)
+        return self.world.said(told.parameters)
+
+    def works_on(self, subject):
+        wanted = self.world.wanted(subject, self.task)
+        self.task += 1
+        known = self.kept.get(subject)
+        told = self.sends(wanted if known is None else self.world.merge(wanted, known))
+        if told is None:
+            self.right_at_once += 1
+            return
+        if self.kind == "keeps its first value":
+            self.kept.setdefault(subject, told)
+        elif self.kind != "has no memory":
+            self.kept[subject] = told
+        assert self.sends(self.world.merge(wanted, told)) is None
+
+    def hears_of_a_change(self, row):
+        self.changed[row] += 1
+        key = self.world.key(row)
+        self.provider.registry.reload_table("t", set={key: self.world.row(row, self.changed[row])})
+        self.best.forget_what_moved()
+        if self.kind == "forgets all":
+            self.kept = {}
+        elif self.kind == "forgets what has moved":
+            self.kept = {one: told for one, told in self.kept.items() if self.world.row_of(one) != row}
+
+    def plays(self, changes, rounds):
+        for number in range(changes + 1):
+            if number:
+                self.hears_of_a_change(number % len(self.changed))
+            for subject in [*range(self.world.subjects)] * rounds:
+                self.works_on(subject)
+        [told] = self.provider.clients.scores()
+        return told
+
+
+SHOWN = [
+    (world, kind)
+    for world, kind in itertools.product(WORLDS, CLIENTS)
+    if kind != "keeps its first value" or WORLDS[world].refuses_previous
+]
+
+
+@pytest.mark.parametrize(("changes", "rounds"), [(5, 12), (7, 4)])
+@pytest.mark.parametrize(("world", "kind"), SHOWN)
+def test_what_is_said_of_a_client_is_what_it_is(world, kind, changes, rounds):
+    client = Played(WORLDS[world], kind)
+    told = client.plays(changes, rounds)
+    assert (told.in_all.passed, told.in_all.refused) == (client.passed, client.refused)
+    assert (told.tasks, told.right_at_once) == (client.task, client.right_at_once)
+    assert (told.refused, told.followed) == (client.refused, client.refused)
+    assert told.could_save == told.repeated + told.stale_after_told == client.avoidable
+    assert told.verdict == CLIENTS[kind]
+
+
+@pytest.mark.parametrize(("world", "kind"), SHOWN)
+def test_it_stays_so_however_many_changes_there_are(world, kind):
+    client = Played(WORLDS[world], kind)
+    told = client.plays(30, 4)
+    assert 0 <= told.right_at_once <= min(told.tasks, client.right_at_once)
+    assert 0 <= told.could_save <= client.avoidable
+    assert told.followed <= told.refused <= client.refused
+    assert told.verdict == CLIENTS[kind]
