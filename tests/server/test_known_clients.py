@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 
@@ -94,8 +95,7 @@ class Played:
                 self.hears_of_a_change(number % len(self.changed))
             for subject in [*range(self.world.subjects)] * rounds:
                 self.works_on(subject)
-        [told] = self.provider.clients.scores()
-        return told
+        return self.provider.clients.scores()[0]
 
 
 SHOWN = [
@@ -124,4 +124,45 @@ def test_it_stays_so_however_many_changes_there_are(world, kind):
     assert 0 <= told.right_at_once <= min(told.tasks, client.right_at_once)
     assert 0 <= told.could_save <= client.avoidable
     assert told.followed <= told.refused <= client.refused
+    assert told.verdict == CLIENTS[kind]
+
+
+@pytest.mark.parametrize("between_s", [0.0005, 0.003])
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_that_is_too_fast_to_be_looked_at_all_the_time_is_told_from_a_fair_part(kind, between_s):
+    client = Played(WORLDS["a field is missing"], kind)
+    client.provider.clients._clock = itertools.count(0, between_s).__next__
+    told = client.plays(7, 100)
+    is_seldom_refused = client.refused < 100
+    assert told.sampled is not is_seldom_refused
+    assert (told.tasks == client.task) is is_seldom_refused
+    at_the_edges = (
+        client.provider.clients._rests * client.world.subjects
+    )  # a refusal left out, the retry seen
+    assert told.right_at_once <= client.right_at_once + at_the_edges
+    assert told.could_save <= client.avoidable
+    assert told.verdict == CLIENTS[kind]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_beside_one_that_is_refused_all_the_time_is_told_from_a_fair_part(kind):
+    client = Played(WORLDS["a field is missing"], kind)
+    clients, other = client.provider.clients, partial(dict, [("x-api-key", "another")])
+    clients._clock = itertools.count(0, 0.002).__next__
+    sends = client.sends
+
+    def sends_beside_another(fields):
+        for _ in range(3):
+            found = client.provider.violations({"plan": "r3"}, "POST /x")
+            clients.note(other, "POST /x", {"plan": "r3"}, found, client.provider.registry.state)
+        return sends(fields)
+
+    client.sends = sends_beside_another
+    client.plays(7, 100)
+    [told] = [one for one in clients.scores() if one.client == "anonymous"]
+    assert told.sampled
+    assert told.tasks < client.task
+    if kind != "keeps its first value":  # of that one more is refused as time goes on
+        assert abs(told.right_at_once / told.tasks - client.right_at_once / client.task) < 0.1
+    assert told.could_save <= client.avoidable
     assert told.verdict == CLIENTS[kind]

@@ -2,7 +2,7 @@
 
 Nothing of a request is kept but digests with a key. One that is let through, and has come of late, is only counted until workers meet or
 somebody wants to know. What is kept is bounded, and so is the time that it takes: when there are too many requests that are unlike the
-latest, some of them are not looked at.
+latest, none is looked at for a while. So what is seen is a fair part of all: as many of those that are refused as of the others.
 """
 
 import hashlib
@@ -55,6 +55,9 @@ _MOST_AT_ONCE = 1000
 _MOST_A_SECOND = 50
 """So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
 
+_ENOUGH_AGAIN = 250
+"""Where there was no room left, nothing is looked at or counted before there is room for so many."""
+
 _MOST_REPEATED = 256
 _MOST_NAMES = 1024
 _SHARED_EVERY_S = 2.0
@@ -101,6 +104,10 @@ class Clients(Forked):
         """Begin with nothing: what the parent has seen is the parent's."""
         self._lock = threading.Lock()
         self._noted_at, self._left = 0.0, float(_MOST_AT_ONCE)
+        self._is_resting, self._rests = False, 0
+        """Whether requests are left out at the moment, and how often that was so."""
+        self._rests_then = 0
+        """How often it had been so when one was looked at last."""
         self._begin("")
 
     def _begin(self, log_id: str) -> None:
@@ -117,11 +124,14 @@ class Clients(Forked):
         """The fields that these are about, by client and operation."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
+        self._known_since: dict[str, int] = {}
+        """How often requests had been left out when each of them was seen first."""
         self._fixes: dict[str, dict[str, Given]] = {}
         """What the fixes of each policy set and rest on, by type."""
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
-        self._looked_at = 0
+        self._looked_at = self._unsure_up_to = 0
+        """Up to where the log was looked at, and up to where requests may have been left out after a change."""
         self._names: dict[int, str] = {}
         """What clients are called, by the hash of their credentials: it has a secret of this process in it."""
         self._repeated: dict[tuple[str, str, int], _Repeated] = {}
@@ -165,8 +175,11 @@ class Clients(Forked):
         now = self._clock()
         self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
         self._noted_at = now
-        if self._left < 1:
+        if self._left < (_ENOUGH_AGAIN if self._is_resting else 1):
+            self._rests += not self._is_resting
+            self._is_resting = True
             return None
+        self._is_resting = False
         self._left -= 1
         return now
 
@@ -177,7 +190,8 @@ class Clients(Forked):
             clients: dict[str, dict[str, Lesson]] = {}
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
-            return added_up([Seen(self._fixes, clients, self._requests)])
+            sampled = {client for client, rests in self._known_since.items() if rests < self._rests}
+            return added_up([Seen(self._fixes, clients, self._requests, sampled)])
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
@@ -204,7 +218,8 @@ class Clients(Forked):
         """What all clients come to, with what other workers have seen."""
         whole = added_up([self.seen(), *others])
         scores = [
-            score_of(client, whole.clients.get(client, {}), came) for client, came in whole.requests.items()
+            score_of(client, whole.clients.get(client, {}), came, is_sampled=client in whole.sampled)
+            for client, came in whole.requests.items()
         ]
         return sorted(scores, key=lambda one: (-one.in_all.passed - one.in_all.refused, one.client))
 
@@ -238,6 +253,8 @@ class Clients(Forked):
             for entry in _since(state, self._looked_at):
                 self._moved |= dict.fromkeys(entry.change.tables, (entry.number, entry.at))
             self._looked_at = state.number
+        if self._rests != self._rests_then:
+            self._rests_then, self._unsure_up_to = self._rests, state.number
 
     def _note_refused(
         self,
@@ -284,8 +301,10 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
-        if not self._counted or (self.reads is None and self._room_at() is None):
-            return  # nobody knows how long it takes to tell who is asking
+        if not self._counted or (
+            (self.reads is None or self._is_resting) and self._room_at() is None
+        ):  # nobody knows how long it takes to tell who is asking
+            return
         client = self._name_of(headers())
         names = self._counted.get((client, operation))
         if names is None:
@@ -333,8 +352,10 @@ class Clients(Forked):
         """Count a request, once for however many fixes it is."""
         so_far = self._requests.pop(client, Requests())
         self._requests[client] = Requests(so_far.passed + passed, so_far.refused + refused)
+        self._known_since.setdefault(client, self._rests)
         if len(self._requests) > _MOST_CLIENTS:
-            self._requests.popitem(last=False)
+            gone, _ = self._requests.popitem(last=False)
+            del self._known_since[gone]
 
     def _keep(self, client: str, like: str, lesson: Lesson) -> None:
         self._lessons[client, like] = lesson
@@ -363,7 +384,7 @@ class Clients(Forked):
             self._grounds[place] = grounds, grounds_at, max(seen, state.number)
             at = max(at, grounds_at)
         if at not in lesson.cells:
-            lesson.cells[at] = Cell(grounds_at, changed_at)
+            lesson.cells[at] = Cell(grounds_at, changed_at, is_cut=0 < at <= self._unsure_up_to)
             if len(lesson.cells) > _MOST_CELLS:
                 end_oldest(lesson)
         return lesson.cells.get(at) or Cell()  # one that is older than all that are kept is not

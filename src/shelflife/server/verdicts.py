@@ -65,6 +65,8 @@ class Cell(msgspec.Struct, omit_defaults=True):
 
     refused: dict[str, int] = {}
     last_refused_at: dict[str, float] = {}
+    is_cut: bool = False
+    """Whether requests may have been left out between the change that it began with and the first that was seen."""
 
 
 class Lesson(msgspec.Struct, omit_defaults=True):
@@ -118,6 +120,9 @@ class Seen(msgspec.Struct, omit_defaults=True):
     requests: dict[str, Requests] = {}
     """By the name of the client, since the worker began."""
 
+    sampled: set[str] = set()
+    """Clients some of whose requests may have been left out, because there were too many at a time."""
+
 
 class PolicyScore(msgspec.Struct, frozen=True, kw_only=True):
     """How a client gets on with a policy."""
@@ -160,6 +165,9 @@ class ClientScore(msgspec.Struct, frozen=True, kw_only=True):
     could_save: int
     """Requests that a memory which follows would have spared besides."""
 
+    sampled: bool
+    """Whether requests were left out since it was first seen, because there were too many at a time: these numbers are of the others."""
+
 
 class _Tally(NamedTuple):
     """What came of one lesson, or of several."""
@@ -171,6 +179,7 @@ class _Tally(NamedTuple):
     kept_after_changes: int = 0
     kept_over_moves: int = 0
     dropped_over_moves: int = 0
+    unseen_over_moves: int = 0
     refused: int = 0
     followed: int = 0
     stale: int = 0
@@ -207,6 +216,7 @@ def added_up(seen: Iterable[Seen]) -> Seen:
         for client, came in one.requests.items():
             so_far = whole.requests.get(client, Requests())
             whole.requests[client] = Requests(so_far.passed + came.passed, so_far.refused + came.refused)
+        whole.sampled |= one.sampled
     return whole
 
 
@@ -224,7 +234,9 @@ def end_oldest(lesson: Lesson) -> None:
         del lesson.earlier[min(lesson.earlier, key=lesson.earlier.__getitem__)]
 
 
-def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> ClientScore:
+def score_of(
+    client: str, lessons: Mapping[str, Lesson], in_all: Requests, *, is_sampled: bool = False
+) -> ClientScore:
     """What the requests of a client come to."""
     adding = rewriting = _Tally()
     by_policy: dict[str, _Tally] = {}
@@ -250,6 +262,7 @@ def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> Cl
         stale_after_told=whole.stale_again,
         longest_stale_s=round(whole.longest_stale_s, 1),
         could_save=whole.dropped + whole.stale_again,
+        sampled=is_sampled,
     )
 
 
@@ -271,6 +284,8 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
     is_often = again > _FEWEST_SIGNS and again >= _OFTEN_FORGOTTEN * whole.chances
     if is_swept or is_often:
         return "forgets too much"
+    if whole.unseen_over_moves and whole.kept_over_moves + whole.dropped_over_moves < _FEWEST_SIGNS:
+        return "not enough seen"
     is_up_to_date = whole.kept_after_changes + whole.kept_over_moves >= _FEWEST_SIGNS
     return "remembers and follows" if is_up_to_date else "not enough seen"
 
@@ -301,8 +316,9 @@ def _tally(lesson: Lesson) -> _Tally:
                 dropped=again - stale_again,
                 stale_again=stale_again,
                 kept_after_changes=max(0, passed - refused) if earlier else 0,
-                kept_over_moves=sum(not wrong[index] for index in moves),
+                kept_over_moves=sum(not wrong[index] and not group[index].is_cut for index in moves),
                 dropped_over_moves=sum(bool(wrong[index]) for index in moves),
+                unseen_over_moves=sum(not wrong[index] and group[index].is_cut for index in moves),
                 refused=refused,
                 followed=min(passed, refused),
                 stale=stale,
@@ -345,6 +361,7 @@ def _add_lesson(whole: Lesson, one: Lesson) -> None:
         known = [one for one in (into.grounds_at, cell.grounds_at) if one is not None]
         into.grounds_at = max(known, default=None)
         into.changed_at = max(into.changed_at, cell.changed_at)
+        into.is_cut = into.is_cut or cell.is_cut
         for counts, more in ((into.passed, cell.passed), (into.refused, cell.refused)):
             for value, count in more.items():
                 counts[value] = counts.get(value, 0) + count
