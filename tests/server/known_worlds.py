@@ -93,8 +93,28 @@ WORLDS = {
     "one wrong value for each subject, and read": World(
         row=_row, policy=_by_get, wanted=lambda i, _: {"plan": f"r{i}", "code": f"wrong {i}"}
     ),
+    "an object beside members that differ": World(
+        row=_row, policy=_nested, wanted=lambda i, n: {"plan": f"r{i}", "pay": {"note": n}}
+    ),
     "an object that is missing": World(row=_row, policy=_nested, wanted=_plan),
     "a list in place of another": World(
         row=_row, policy=_listed, wanted=lambda i, _: {"plan": f"r{i}", "tags": ["own", f"own {i}"]}
+    ),
+    "a member of a list": World(
+        row=_row,
+        policy=_listed,
+        wanted=lambda i, _: {"plan": f"r{i}", "tags": [f"own {i}"]},
+        merge=_with_own_tags,
+    ),
+    "whole numbers for others": World(
+        row=lambda number, change: {"v": 100.0 + 10 * number + change},
+        policy=_by_get,
+        wanted=_plan,
+        said=lambda told: {name: int(value) for name, value in told.items()},
+    ),
+    "a member of an object is read, beside others": World(
+        row=_row,
+        policy=_by_region,
+        wanted=lambda i, n: {"customer": {"region": f"r{i}", "name": f"customer {n}"}},
     ),
 }

@@ -5,21 +5,22 @@ somebody wants to know. What is kept is bounded, and so is the time that it take
 latest, none is looked at for a while. So what is seen is a fair part of all: as many of those that are refused as of the others.
 """
 
-import hashlib
 import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells
-from shelflife.contract.when import names_in
+from shelflife.contract.when import value_at
 from shelflife.forks import Forked, mind_forks
+from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
@@ -65,9 +66,6 @@ _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = "anonymous"
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
 
-Shape = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-"""A policy, the type of a fix, the fields by which requests are like each other, and those that the fix sets."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scoring:
@@ -93,7 +91,7 @@ class Clients(Forked):
     def __init__(self, scoring: Scoring, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
         """`key` goes into all digests. Workers that share a log have the same one."""
         self._scoring, self._clock = scoring, clock
-        self._key = hashlib.sha256(key).digest()
+        self._digests = Digests(key)
         self._has_warned = False
         self.reads = None if scoring.client else frozenset(name.encode() for name in _CREDENTIALS)
         """The headers that say who is asking, by lower-case name; None where it may be any."""
@@ -120,8 +118,8 @@ class Clients(Forked):
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
-        self._counted: dict[tuple[str, str], dict[str, None]] = {}
-        """The fields that these are about, by client and operation."""
+        self._counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+        """The fields that these are about, and the places inside of fields, by client and operation."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._known_since: dict[str, int] = {}
@@ -236,8 +234,7 @@ class Clients(Forked):
                 hashed = hash((name, credentials))
                 known = self._names.get(hashed)
                 if known is None:
-                    raw = f"{name}: {credentials}".encode(errors="surrogateescape")
-                    known = hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()
+                    known = self._digests.name(f"{name}: {credentials}")
                     if len(self._names) >= _MOST_NAMES:
                         self._names = {}
                     self._names[hashed] = known
@@ -270,10 +267,8 @@ class Clients(Forked):
         self._shared.is_changed = True
         if not fix.cells or not fix.tables:
             return
-        sets = tuple(sorted(fix.parameters))
-        read = {names_in(path)[0] for path in (*(fix.when or ()), *(fix.unless or ())) if path}
-        shape = policy.id, fix.type, tuple(sorted(read - {*sets})), sets
-        like = self._like(operation, shape, fields)
+        shape = shape_of(policy.id, fix)
+        like = self._digests.like(self._digests.begun(operation, shape), shape, fields)
         place = client, like
         lesson = self._lessons.get(place)
         if lesson is None:
@@ -284,13 +279,13 @@ class Clients(Forked):
             grounds_of(policy.id, fix.cells, fix.rules or ())
         )  # what it rested on before says whether that has changed since
         self._grounds.setdefault(place, (grounds, 0, 0))
-        cell, carried = self._cell(place, lesson, state), self._carried(fields, sets)
+        cell = self._cell(place, lesson, state)
         self._grounds[place] = grounds, *self._grounds[place][1:]
-        cell.told = self._carried(fix.parameters, sets)
-        is_known = any(carried in (one.told, *lesson.earlier) for one in lesson.cells.values())
-        cell.last_refused_at[_add(cell.refused, carried, is_known=is_known)] = now
+        carried = self._digests.carried(fields, shape.sets, partial(_told_in, lesson))
+        cell.told = self._digests.carried(fix.parameters, shape.sets)
+        cell.last_refused_at[_add(cell.refused, carried, lesson)] = now
         lesson.adds = lesson.adds or any(
-            fields.get(name) is None and value is not None for name, value in fix.parameters.items()
+            value_at(fields, path) is None and value is not None for path, value in leaves_of(fix.parameters)
         )
 
     def _note_passed(
@@ -306,10 +301,14 @@ class Clients(Forked):
         ):  # nobody knows how long it takes to tell who is asking
             return
         client = self._name_of(headers())
-        names = self._counted.get((client, operation))
-        if names is None:
+        counted = self._counted.get((client, operation))
+        if counted is None:
             return
-        sent = client, operation, hash(_encode([*map(fields.get, names)]))
+        plain, inside = counted
+        sent_parts = [*map(fields.get, plain)]
+        if inside:
+            sent_parts += [value_at(fields, path) for path in inside]
+        sent = client, operation, hash(_encode(sent_parts))
         with self._lock:
             if state is not self._repeated_in:
                 self._count_repeated()
@@ -329,12 +328,11 @@ class Clients(Forked):
         """Where it is counted that a request was let through: the lessons for requests like it, each with what it has carried."""
         found = []
         for shape, begun in self._shapes.get(client, {}).get(operation, {}).items():
-            digest = begun.copy()
-            digest.update(_encode([fields.get(name) for name in shape[2]]))
-            place = client, digest.hexdigest()
+            place = client, self._digests.like(begun, shape, fields)
             lesson = self._lessons.get(place)
             if lesson is not None:
-                found.append((place, self._cell(place, lesson, state), self._carried(fields, lesson.sets)))
+                carried = self._digests.carried(fields, shape.sets, partial(_told_in, lesson))
+                found.append((place, self._cell(place, lesson, state), carried))
         return found
 
     def _count_repeated(self) -> None:
@@ -342,7 +340,7 @@ class Clients(Forked):
         repeated, self._repeated = self._repeated, {}
         for one in repeated.values():
             for place, cell, carried in one.like:
-                _add(cell.passed, carried, one.count, is_known=carried == cell.told)
+                _add(cell.passed, carried, self._lessons[place], one.count)
                 self._lessons.move_to_end(place)
             if one.like:
                 self._note_request(one.client, passed=one.count)
@@ -361,10 +359,12 @@ class Clients(Forked):
         self._lessons[client, like] = lesson
         shapes = self._shapes.setdefault(client, {}).setdefault(lesson.operation, {})
         if len(shapes) < _MOST_SHAPES:
-            shape = lesson.policy, lesson.type, lesson.reads, lesson.sets
-            shapes[shape] = self._begun(lesson.operation, shape)
-            names = self._counted.setdefault((client, lesson.operation), {})
-            names.update(dict.fromkeys((*lesson.reads, *lesson.sets)))
+            shape = Shape(lesson.policy, lesson.type, lesson.reads, lesson.sets)
+            shapes[shape] = self._digests.begun(lesson.operation, shape)
+            counted = self._counted.setdefault((client, lesson.operation), ({}, {}))
+            for path in (*lesson.reads, *lesson.sets):
+                is_inside = "/" in path or "~" in path
+                counted[is_inside][path] = None
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
@@ -398,25 +398,17 @@ class Clients(Forked):
             given.sets = tuple(sorted(fix.parameters))
             given.rests_on |= _columns_of(fix.cells or {})
 
-    def _like(self, operation: str, shape: Shape, fields: Mapping[str, Any]) -> str:
-        digest = self._begun(operation, shape)
-        digest.update(_encode([fields.get(name) for name in shape[2]]))
-        return str(digest.hexdigest())
 
-    def _begun(self, operation: str, shape: Shape) -> Any:
-        return hashlib.blake2b(_encode((operation, shape)), key=self._key, digest_size=8)
-
-    def _carried(self, fields: Mapping[str, Any], sets: tuple[str, ...]) -> str:
-        """The digest of what is in the fields that a fix sets. A null is as good as none."""
-        return self._digest([fields.get(name) for name in sets])
-
-    def _digest(self, told: Any) -> str:
-        return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
+def _told_in(lesson: Lesson) -> Iterator[str]:
+    """What was told, the latest first."""
+    yield from (lesson.cells[at].told for at in sorted(lesson.cells, reverse=True))
+    yield from lesson.earlier
 
 
-def _add(counts: dict[str, int], value: str, by: int = 1, *, is_known: bool) -> str:
-    """Count a value, by itself if it is known from a fix or if there is room for it. It is told by which name."""
-    name = value if value in counts or is_known or len(counts) < _MOST_VALUES else _OTHERS
+def _add(counts: dict[str, int], value: str, lesson: Lesson, by: int = 1) -> str:
+    """Count a value, by itself if there is room for it or it was told. It is said by which name."""
+    has_room = value in counts or len(counts) < _MOST_VALUES or value in _told_in(lesson)
+    name = value if has_room else _OTHERS
     counts[name] = counts.get(name, 0) + by
     return name
 

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from shelflife.server.likeness import covers
+
 __all__ = [
     "Cell",
     "ClientScore",
@@ -295,7 +297,10 @@ def _tally(lesson: Lesson) -> _Tally:
     whole, earlier = _Tally(), {*lesson.earlier}
     for group in _grouped(lesson):
         told = next((cell.told for cell in group if cell.told), "")
-        right = [cell.passed.get(told, 0) if told else sum(cell.passed.values()) for cell in group]
+        right = [
+            sum(count for value, count in cell.passed.items() if not told or covers(value, told))
+            for cell in group
+        ]
         wrong = [sum(cell.refused.values()) for cell in group]
         passed, refused = sum(right), sum(wrong)
         stale = sum(count for cell in group for value, count in cell.refused.items() if value in earlier)
