@@ -8,6 +8,7 @@ from shelflife.contract.merging import merged
 from shelflife.server import fix
 
 Fields = dict[str, Any]
+_FIRST = "keeps its first value"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class World:
     """The row that a subject rests on."""
 
     subjects: int = 4
-    refuses_previous: bool = True
-    """Whether a value that was right before a change is refused."""
+    hides: tuple[str, ...] = ()
+    """The kinds of clients that no server could tell here, for nothing that they do is refused, or all of it looks like another kind."""
 
 
 def _by_equals(request, tables):
@@ -92,6 +93,37 @@ WORLDS = {
     ),
     "one wrong value for each subject, and read": World(
         row=_row, policy=_by_get, wanted=lambda i, _: {"plan": f"r{i}", "code": f"wrong {i}"}
+    ),
+    "another wrong value each time, and read": World(
+        row=_row,
+        policy=_by_get,
+        wanted=lambda i, n: {"plan": f"r{i}", "code": f"wrong {n}"},
+        hides=("has no memory", "forgets all"),
+    ),
+    "renames": World(row=_row, policy=_renamed, wanted=_plan, subjects=6, hides=(_FIRST,)),
+    "renames, two to one": World(
+        row=lambda number, change: _row(number // 2, change),
+        policy=_renamed,
+        wanted=_plan,
+        subjects=6,
+        hides=(_FIRST,),
+    ),
+    "amounts are rounded up": World(
+        row=lambda number, change: {"v": (5, 7)[(number + change) % 2]},
+        policy=_rounded,
+        wanted=lambda i, _: {"plan": f"r{i // 3}", "amount": 1011 + 1000 * (i % 3)},
+        row_of=lambda subject: subject // 3,
+        subjects=6,
+        hides=(_FIRST,),
+    ),
+    "amounts are rounded up, some to the same": World(
+        row=lambda number, change: {"v": (5, 7)[(number + change) % 2]},
+        policy=_rounded,
+        wanted=lambda i, _: {"plan": f"r{i // 3}", "amount": 11 + i % 3},
+        merge=lambda target, patch: {**target, **patch},
+        row_of=lambda subject: subject // 3,
+        subjects=6,
+        hides=(_FIRST, "overwrites"),
     ),
     "an object beside members that differ": World(
         row=_row, policy=_nested, wanted=lambda i, n: {"plan": f"r{i}", "pay": {"note": n}}

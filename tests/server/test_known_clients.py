@@ -1,13 +1,17 @@
 """Clients of a known kind in many worlds: what the server says of them is held against what they are."""
 
 import copy
+import dataclasses
 import itertools
+import random
 from functools import partial
 
 import pytest
 
 from shelflife.contract.when import holds
-from shelflife.server import Provider
+from shelflife.server import Provider, Scoring
+from shelflife.server.lessons import Requests
+from shelflife.server.scoring import Clients
 from tests.server.known_worlds import WORLDS
 
 CLIENTS = {
@@ -99,9 +103,7 @@ class Played:
 
 
 SHOWN = [
-    (world, kind)
-    for world, kind in itertools.product(WORLDS, CLIENTS)
-    if kind != "keeps its first value" or WORLDS[world].refuses_previous
+    (world, kind) for world, kind in itertools.product(WORLDS, CLIENTS) if kind not in WORLDS[world].hides
 ]
 
 
@@ -124,6 +126,51 @@ def test_it_stays_so_however_many_changes_there_are(world, kind):
     assert 0 <= told.right_at_once <= min(told.tasks, client.right_at_once)
     assert 0 <= told.could_save <= client.avoidable
     assert told.followed <= told.refused <= client.refused
+    assert told.verdict == CLIENTS[kind]
+
+
+@pytest.mark.parametrize("kind", ["has no memory", "forgets all"])
+def test_of_fixes_that_no_memory_could_have_known_nothing_is_held_against_a_client(kind):
+    client = Played(WORLDS["another wrong value each time, and read"], kind)
+    told = client.plays(5, 12)
+    assert (told.tasks, told.right_at_once) == (client.task, client.right_at_once)
+    assert told.could_save == client.avoidable == 0
+    assert told.verdict in ("not enough seen", "remembers and follows")
+
+
+@pytest.mark.parametrize("kind", ["forgets what has moved", "forgets all", "has no memory"])
+def test_of_more_renames_than_there_is_room_for_some_are_looked_at(kind):
+    client = Played(dataclasses.replace(WORLDS["renames"], subjects=40), kind)
+    told = client.plays(20, 4)
+    assert told.sampled
+    assert told.in_all == Requests(client.passed, client.refused)
+    assert told.right_at_once <= client.right_at_once
+    assert told.could_save <= client.avoidable
+    assert abs(told.right_at_once / told.tasks - client.right_at_once / client.task) < 0.05
+    assert told.verdict == CLIENTS[kind]
+
+
+@pytest.mark.parametrize(("world", "kind"), SHOWN)
+def test_it_is_the_same_whichever_worker_serves_a_request(world, kind):
+    client, draw = Played(WORLDS[world], kind), random.Random(f"{world} {kind}")
+    first = client.provider.clients
+    workers = [first, *(Clients(Scoring(), b"", clock=first._clock) for _ in range(2))]
+    for one in workers:
+        one._digests = first._digests
+    note = first.note
+
+    def noted(*request):
+        one = draw.choice(workers)
+        (note if one is first else one.note)(*request)
+        for other in workers:
+            other.learn([one.seen()])
+
+    first.note = noted
+    client.plays(7, 4)
+    [told] = first.scores([one.seen() for one in workers[1:]])
+    assert told.in_all == Requests(client.passed, client.refused)
+    assert (told.tasks, told.right_at_once) == (client.task, client.right_at_once)
+    assert told.could_save == client.avoidable
     assert told.verdict == CLIENTS[kind]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,12 +10,12 @@ import msgspec
 from shelflife.contract import Suggestion
 from shelflife.contract.when import WHOLE_REQUEST, field_path, value_at
 
-__all__ = ["Digests", "Shape", "covers", "leaves_of", "shape_of"]
+__all__ = ["Digests", "Shape", "covers", "leaves_of", "shape_of", "taken_for", "way_of"]
 
 _MOST_MEMBERS = 16
 _WHOLE_FLOATS = 2**53
 _PLAIN = {str, int, bool, type(None)}
-_MEMBERS, _MEMBER = ":", "."
+_MEMBERS, _MEMBER, _WAY = ":", ".", "/"
 _ABSENT = (None,)
 """To be there is all that is asked of a place for which no other value is ruled out."""
 
@@ -32,12 +33,20 @@ class Shape(NamedTuple):
     sets: tuple[str, ...]
 
 
-def shape_of(policy: str, fix: Suggestion) -> Shape:
-    """The shape of a fix."""
-    sets = {path for path, _ in leaves_of(fix.parameters)}
-    read = {*(fix.when or ()), *(path for path, values in (fix.unless or {}).items() if values != _ABSENT)}
-    reads = [path for path in read if path not in sets and not _is_touched(path, sets)]
-    return Shape(policy, fix.type, tuple(sorted(reads)), tuple(sorted(sets)))
+def shape_of(policy: str, fix: Suggestion) -> tuple[Shape, tuple[str, ...]]:
+    """The shape of a fix, and what it goes by and touches as well: for every other value there it may be told otherwise."""
+    never = (path for path, values in (fix.unless or {}).items() if values != _ABSENT)
+    sets = (path for path, _ in leaves_of(fix.parameters))
+    return _shape(policy, fix.type, tuple(fix.when or ()), tuple(never), tuple(sets))
+
+
+@lru_cache(1024)
+def _shape(
+    policy: str, type: str, when: tuple[str, ...], never: tuple[str, ...], sets: tuple[str, ...]
+) -> tuple[Shape, tuple[str, ...]]:
+    touched = {path for path in (*when, *never) if path in sets or _is_touched(path, sets)}
+    reads = {*when, *never} - touched
+    return Shape(policy, type, tuple(sorted(reads)), tuple(sorted(sets))), tuple(sorted(touched & {*when}))
 
 
 def leaves_of(patch: Mapping[str, Any], parent: str = WHOLE_REQUEST) -> Iterator[tuple[str, Any]]:
@@ -99,6 +108,12 @@ class Digests:
             return carried if len(members) <= _MOST_MEMBERS else self.of(values)
         return found
 
+    def way(self, fields: Mapping[str, Any], replaced: tuple[str, ...], shape: Shape, carried: str) -> str:
+        """What a request has carried and, where that does not say it, which fix it was told for that."""
+        if replaced == shape.sets and _MEMBERS not in carried:
+            return carried
+        return carried + _WAY + self.of([_plain(value_at(fields, path)) for path in replaced])
+
     def of(self, value: Any) -> str:
         return hashlib.blake2b(_encode(value), key=self._key, digest_size=8).hexdigest()
 
@@ -111,6 +126,16 @@ def covers(carried: str, told: str) -> bool:
     if not members or not carried.startswith(rest + _MEMBERS):
         return False
     return {*members.split(_MEMBER)} <= {*carried.partition(_MEMBERS)[2].split(_MEMBER)}
+
+
+def taken_for(name: str) -> str:
+    """What was carried, of the name of a way."""
+    return name.partition(_WAY)[0]
+
+
+def way_of(name: str) -> str:
+    """The same for all that were told the same fix for the same reason, of the name of a way."""
+    return name.partition(_WAY)[2] or name
 
 
 def _plain(value: Any) -> Any:

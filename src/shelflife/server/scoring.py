@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,18 @@ from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells
 from shelflife.contract.when import value_at
 from shelflife.forks import Forked, mind_forks
+from shelflife.server.lessons import (
+    OTHERS,
+    Cell,
+    Given,
+    Lesson,
+    Requests,
+    Seen,
+    Way,
+    added_up,
+    end_oldest,
+    told_in,
+)
 from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
@@ -27,17 +39,7 @@ from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
 from shelflife.server.state import State
-from shelflife.server.verdicts import (
-    Cell,
-    ClientScore,
-    Given,
-    Lesson,
-    Requests,
-    Seen,
-    added_up,
-    end_oldest,
-    score_of,
-)
+from shelflife.server.verdicts import ClientScore, score_of
 
 __all__ = ["Clients", "Scoring"]
 
@@ -46,10 +48,7 @@ _log = logging.getLogger("shelflife")
 _MOST_LESSONS = 1024
 _MOST_CLIENTS = 1024
 _MOST_CELLS = 8
-_MOST_VALUES = 8
-_OTHERS = "others"
-"""Stands for all values that there is no room for. Whatever was refused counts as refused, and not as let through besides."""
-
+_MOST_VALUES = 16
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
 _MOST_AT_ONCE = 1000
@@ -116,6 +115,8 @@ class Clients(Forked):
         """By client and what is the same for like requests; the one that was used last is the last."""
         self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
+        self._ways: dict[tuple[str, str], dict[str, tuple[frozenset[Ground], int, int]]] = {}
+        """The same for each value that was replaced, of fixes that go by that."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
         self._counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
@@ -267,7 +268,7 @@ class Clients(Forked):
         self._shared.is_changed = True
         if not fix.cells or not fix.tables:
             return
-        shape = shape_of(policy.id, fix)
+        shape, replaced = shape_of(policy.id, fix)
         like = self._digests.like(self._digests.begun(operation, shape), shape, fields)
         place = client, like
         lesson = self._lessons.get(place)
@@ -281,12 +282,46 @@ class Clients(Forked):
         self._grounds.setdefault(place, (grounds, 0, 0))
         cell = self._cell(place, lesson, state)
         self._grounds[place] = grounds, *self._grounds[place][1:]
-        carried = self._digests.carried(fields, shape.sets, partial(_told_in, lesson))
-        cell.told = self._digests.carried(fix.parameters, shape.sets)
-        cell.last_refused_at[_add(cell.refused, carried, lesson)] = now
+        carried = self._digests.carried(fields, shape.sets, partial(told_in, lesson))
+        told = self._digests.carried(fix.parameters, shape.sets)
+        if replaced:
+            name = self._digests.way(fields, replaced, shape, carried)
+            name = self._note_way(place, cell, name, told, grounds, state)
+            cell.refused[name] = cell.refused.get(name, 0) + 1
+        else:
+            cell.told = told
+            name = _add(cell.refused, carried, lesson)
+        cell.last_refused_at[name] = now
         lesson.adds = lesson.adds or any(
             value_at(fields, path) is None and value is not None for path, value in leaves_of(fix.parameters)
         )
+
+    def _note_way(
+        self,
+        place: tuple[str, str],
+        cell: Cell,
+        name: str,
+        told: str,
+        grounds: frozenset[Ground],
+        state: State,
+    ) -> str:
+        """A fix was told that goes by what it replaces. It is said by which name that is counted."""
+        known, lesson = self._ways.setdefault(place, {}), self._lessons[place]
+        if name not in known and len(known) >= _MOST_VALUES:
+            used = {one for each in lesson.cells.values() for one in each.ways}
+            for unused in known.keys() - used:
+                del known[unused]
+            if len(known) >= _MOST_VALUES:
+                others = cell.ways.setdefault(OTHERS, Way(told))
+                if others.told != told:
+                    others.told, lesson.is_in_part = "", True
+                return OTHERS
+        rested_on, grounds_at, seen = known.get(name, (grounds, 0, 0))
+        if moved := _last_move(rested_on, seen, state):
+            grounds_at = moved.number
+        known[name] = grounds, grounds_at, max(seen, state.number)
+        cell.ways[name] = Way(told, grounds_at)
+        return name
 
     def _note_passed(
         self,
@@ -331,7 +366,7 @@ class Clients(Forked):
             place = client, self._digests.like(begun, shape, fields)
             lesson = self._lessons.get(place)
             if lesson is not None:
-                carried = self._digests.carried(fields, shape.sets, partial(_told_in, lesson))
+                carried = self._digests.carried(fields, shape.sets, partial(told_in, lesson))
                 found.append((place, self._cell(place, lesson, state), carried))
         return found
 
@@ -368,6 +403,7 @@ class Clients(Forked):
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
+            self._ways.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
                 for at in self._shapes.pop(gone):
                     self._counted.pop((gone, at), None)
@@ -378,9 +414,8 @@ class Clients(Forked):
         grounds_at: int | None = None
         if place in self._grounds:
             grounds, grounds_at, seen = self._grounds[place]
-            for entry in _since(state, seen):
-                if any(has_moved(ground, entry.change) for ground in grounds):
-                    grounds_at, changed_at = entry.number, entry.at
+            if moved := _last_move(grounds, seen, state):
+                grounds_at, changed_at = moved.number, moved.at
             self._grounds[place] = grounds, grounds_at, max(seen, state.number)
             at = max(at, grounds_at)
         if at not in lesson.cells:
@@ -399,16 +434,10 @@ class Clients(Forked):
             given.rests_on |= _columns_of(fix.cells or {})
 
 
-def _told_in(lesson: Lesson) -> Iterator[str]:
-    """What was told, the latest first."""
-    yield from (lesson.cells[at].told for at in sorted(lesson.cells, reverse=True))
-    yield from lesson.earlier
-
-
 def _add(counts: dict[str, int], value: str, lesson: Lesson, by: int = 1) -> str:
     """Count a value, by itself if there is room for it or it was told. It is said by which name."""
-    has_room = value in counts or len(counts) < _MOST_VALUES or value in _told_in(lesson)
-    name = value if has_room else _OTHERS
+    has_room = value in counts or len(counts) < _MOST_VALUES or value in told_in(lesson)
+    name = value if has_room else OTHERS
     counts[name] = counts.get(name, 0) + by
     return name
 
@@ -417,6 +446,12 @@ def _since(state: State, number: int) -> list[Entry]:
     """The entries of the log after a number, as far as the state knows them."""
     behind = state.number - number
     return [one for one in state.tail[-behind:] if one.number > number] if behind > 0 else []
+
+
+def _last_move(grounds: frozenset[Ground], number: int, state: State) -> Entry | None:
+    """The last entry after a number that has moved any of these."""
+    later = reversed(_since(state, number))
+    return next((one for one in later if any(has_moved(ground, one.change) for ground in grounds)), None)
 
 
 def _columns_of(cells: Cells) -> dict[str, tuple[str, ...] | None]:
