@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import BadSetting, Provider, Rule, Scoring, fix
+from shelflife.server.lessons import _MOST_EARLIER, Cell, Lesson, Requests, Seen, added_up
 from shelflife.server.resting import _moved_by, grounds_of, has_moved
 from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS, Clients
-from shelflife.server.verdicts import _MOST_EARLIER, Cell, Lesson, Requests, Seen, added_up, score_of
+from shelflife.server.verdicts import score_of
 
 ADMIN = {"Authorization": "Bearer operator"}
 CODES = ["SUMMERSALE25", "WINTERLAUNCH26"]

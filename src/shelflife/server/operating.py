@@ -23,13 +23,13 @@ from shelflife.server.endpoints import (
 from shelflife.server.errors import LogError, UnknownTable
 from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import downstream, graph_of, target_keys
+from shelflife.server.lessons import Given
 from shelflife.server.log import Entry, Header
 from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
 from shelflife.server.reloading import arguments_of
 from shelflife.server.state import State
-from shelflife.server.verdicts import Given
 from shelflife.server.wire import Level
 
 __all__ = ["views_of"]

@@ -2,41 +2,44 @@
 
 Nothing of a request is kept but digests with a key. One that is let through, and has come of late, is only counted until workers meet or
 somebody wants to know. What is kept is bounded, and so is the time that it takes: when there are too many requests that are unlike the
-latest, some of them are not looked at.
+latest, none is looked at for a while. So what is seen is a fair part of all: as many of those that are refused as of the others.
 """
 
-import hashlib
 import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells
-from shelflife.contract.when import names_in
+from shelflife.contract.when import value_at
 from shelflife.forks import Forked, mind_forks
+from shelflife.server.lessons import (
+    OTHERS,
+    Cell,
+    Given,
+    Lesson,
+    Requests,
+    Seen,
+    Way,
+    added_up,
+    end_oldest,
+    told_in,
+)
+from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
 from shelflife.server.state import State
-from shelflife.server.verdicts import (
-    Cell,
-    ClientScore,
-    Given,
-    Lesson,
-    Requests,
-    Seen,
-    added_up,
-    end_oldest,
-    score_of,
-)
+from shelflife.server.verdicts import ClientScore, score_of
 
 __all__ = ["Clients", "Scoring"]
 
@@ -45,12 +48,15 @@ _log = logging.getLogger("shelflife")
 _MOST_LESSONS = 1024
 _MOST_CLIENTS = 1024
 _MOST_CELLS = 8
-_MOST_VALUES = 8
+_MOST_VALUES = 16
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
 _MOST_AT_ONCE = 1000
 _MOST_A_SECOND = 50
 """So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
+
+_ENOUGH_AGAIN = 250
+"""Where there was no room left, nothing is looked at or counted before there is room for so many."""
 
 _MOST_REPEATED = 256
 _MOST_NAMES = 1024
@@ -58,9 +64,6 @@ _SHARED_EVERY_S = 2.0
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = "anonymous"
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
-
-Shape = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-"""A policy, the type of a fix, the fields by which requests are like each other, and those that the fix sets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -87,7 +90,7 @@ class Clients(Forked):
     def __init__(self, scoring: Scoring, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
         """`key` goes into all digests. Workers that share a log have the same one."""
         self._scoring, self._clock = scoring, clock
-        self._key = hashlib.sha256(key).digest()
+        self._digests = Digests(key)
         self._has_warned = False
         self.reads = None if scoring.client else frozenset(name.encode() for name in _CREDENTIALS)
         """The headers that say who is asking, by lower-case name; None where it may be any."""
@@ -98,6 +101,10 @@ class Clients(Forked):
         """Begin with nothing: what the parent has seen is the parent's."""
         self._lock = threading.Lock()
         self._noted_at, self._left = 0.0, float(_MOST_AT_ONCE)
+        self._is_resting, self._rests = False, 0
+        """Whether requests are left out at the moment, and how often that was so."""
+        self._rests_then = 0
+        """How often it had been so when one was looked at last."""
         self._begin("")
 
     def _begin(self, log_id: str) -> None:
@@ -108,17 +115,22 @@ class Clients(Forked):
         """By client and what is the same for like requests; the one that was used last is the last."""
         self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
+        self._ways: dict[tuple[str, str], dict[str, tuple[frozenset[Ground], int, int]]] = {}
+        """The same for each value that was replaced, of fixes that go by that."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
-        self._counted: dict[tuple[str, str], dict[str, None]] = {}
-        """The fields that these are about, by client and operation."""
+        self._counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+        """The fields that these are about, and the places inside of fields, by client and operation."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
+        self._known_since: dict[str, int] = {}
+        """How often requests had been left out when each of them was seen first."""
         self._fixes: dict[str, dict[str, Given]] = {}
         """What the fixes of each policy set and rest on, by type."""
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
-        self._looked_at = 0
+        self._looked_at = self._unsure_up_to = 0
+        """Up to where the log was looked at, and up to where requests may have been left out after a change."""
         self._names: dict[int, str] = {}
         """What clients are called, by the hash of their credentials: it has a secret of this process in it."""
         self._repeated: dict[tuple[str, str, int], _Repeated] = {}
@@ -162,8 +174,11 @@ class Clients(Forked):
         now = self._clock()
         self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
         self._noted_at = now
-        if self._left < 1:
+        if self._left < (_ENOUGH_AGAIN if self._is_resting else 1):
+            self._rests += not self._is_resting
+            self._is_resting = True
             return None
+        self._is_resting = False
         self._left -= 1
         return now
 
@@ -174,7 +189,8 @@ class Clients(Forked):
             clients: dict[str, dict[str, Lesson]] = {}
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
-            return added_up([Seen(self._fixes, clients, self._requests)])
+            sampled = {client for client, rests in self._known_since.items() if rests < self._rests}
+            return added_up([Seen(self._fixes, clients, self._requests, sampled)])
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
@@ -201,7 +217,8 @@ class Clients(Forked):
         """What all clients come to, with what other workers have seen."""
         whole = added_up([self.seen(), *others])
         scores = [
-            score_of(client, whole.clients.get(client, {}), came) for client, came in whole.requests.items()
+            score_of(client, whole.clients.get(client, {}), came, is_sampled=client in whole.sampled)
+            for client, came in whole.requests.items()
         ]
         return sorted(scores, key=lambda one: (-one.in_all.passed - one.in_all.refused, one.client))
 
@@ -218,8 +235,7 @@ class Clients(Forked):
                 hashed = hash((name, credentials))
                 known = self._names.get(hashed)
                 if known is None:
-                    raw = f"{name}: {credentials}".encode(errors="surrogateescape")
-                    known = hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()
+                    known = self._digests.name(f"{name}: {credentials}")
                     if len(self._names) >= _MOST_NAMES:
                         self._names = {}
                     self._names[hashed] = known
@@ -235,6 +251,8 @@ class Clients(Forked):
             for entry in _since(state, self._looked_at):
                 self._moved |= dict.fromkeys(entry.change.tables, (entry.number, entry.at))
             self._looked_at = state.number
+        if self._rests != self._rests_then:
+            self._rests_then, self._unsure_up_to = self._rests, state.number
 
     def _note_refused(
         self,
@@ -250,10 +268,8 @@ class Clients(Forked):
         self._shared.is_changed = True
         if not fix.cells or not fix.tables:
             return
-        sets = tuple(sorted(fix.parameters))
-        read = {names_in(path)[0] for path in (*(fix.when or ()), *(fix.unless or ())) if path}
-        shape = policy.id, fix.type, tuple(sorted(read - {*sets})), sets
-        like = self._like(operation, shape, fields)
+        shape, replaced = shape_of(policy.id, fix)
+        like = self._digests.like(self._digests.begun(operation, shape), shape, fields)
         place = client, like
         lesson = self._lessons.get(place)
         if lesson is None:
@@ -264,14 +280,48 @@ class Clients(Forked):
             grounds_of(policy.id, fix.cells, fix.rules or ())
         )  # what it rested on before says whether that has changed since
         self._grounds.setdefault(place, (grounds, 0, 0))
-        cell, carried = self._cell(place, lesson, state), self._carried(fields, sets)
+        cell = self._cell(place, lesson, state)
         self._grounds[place] = grounds, *self._grounds[place][1:]
-        cell.told = self._carried(fix.parameters, sets)
-        if _add(cell.refused, carried):
-            cell.last_refused_at[carried] = now
+        carried = self._digests.carried(fields, shape.sets, partial(told_in, lesson))
+        told = self._digests.carried(fix.parameters, shape.sets)
+        if replaced:
+            name = self._digests.way(fields, replaced, shape, carried)
+            name = self._note_way(place, cell, name, told, grounds, state)
+            cell.refused[name] = cell.refused.get(name, 0) + 1
+        else:
+            cell.told = told
+            name = _add(cell.refused, carried, lesson)
+        cell.last_refused_at[name] = now
         lesson.adds = lesson.adds or any(
-            fields.get(name) is None and value is not None for name, value in fix.parameters.items()
+            value_at(fields, path) is None and value is not None for path, value in leaves_of(fix.parameters)
         )
+
+    def _note_way(
+        self,
+        place: tuple[str, str],
+        cell: Cell,
+        name: str,
+        told: str,
+        grounds: frozenset[Ground],
+        state: State,
+    ) -> str:
+        """A fix was told that goes by what it replaces. It is said by which name that is counted."""
+        known, lesson = self._ways.setdefault(place, {}), self._lessons[place]
+        if name not in known and len(known) >= _MOST_VALUES:
+            used = {one for each in lesson.cells.values() for one in each.ways}
+            for unused in known.keys() - used:
+                del known[unused]
+            if len(known) >= _MOST_VALUES:
+                others = cell.ways.setdefault(OTHERS, Way(told))
+                if others.told != told:
+                    others.told, lesson.is_in_part = "", True
+                return OTHERS
+        rested_on, grounds_at, seen = known.get(name, (grounds, 0, 0))
+        if moved := _last_move(rested_on, seen, state):
+            grounds_at = moved.number
+        known[name] = grounds, grounds_at, max(seen, state.number)
+        cell.ways[name] = Way(told, grounds_at)
+        return name
 
     def _note_passed(
         self,
@@ -281,13 +331,19 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
-        if not self._counted or (self.reads is None and self._room_at() is None):
-            return  # nobody knows how long it takes to tell who is asking
-        client = self._name_of(headers())
-        names = self._counted.get((client, operation))
-        if names is None:
+        if not self._counted or (
+            (self.reads is None or self._is_resting) and self._room_at() is None
+        ):  # nobody knows how long it takes to tell who is asking
             return
-        sent = client, operation, hash(_encode([*map(fields.get, names)]))
+        client = self._name_of(headers())
+        counted = self._counted.get((client, operation))
+        if counted is None:
+            return
+        plain, inside = counted
+        sent_parts = [*map(fields.get, plain)]
+        if inside:
+            sent_parts += [value_at(fields, path) for path in inside]
+        sent = client, operation, hash(_encode(sent_parts))
         with self._lock:
             if state is not self._repeated_in:
                 self._count_repeated()
@@ -307,12 +363,11 @@ class Clients(Forked):
         """Where it is counted that a request was let through: the lessons for requests like it, each with what it has carried."""
         found = []
         for shape, begun in self._shapes.get(client, {}).get(operation, {}).items():
-            digest = begun.copy()
-            digest.update(_encode([fields.get(name) for name in shape[2]]))
-            place = client, digest.hexdigest()
+            place = client, self._digests.like(begun, shape, fields)
             lesson = self._lessons.get(place)
             if lesson is not None:
-                found.append((place, self._cell(place, lesson, state), self._carried(fields, lesson.sets)))
+                carried = self._digests.carried(fields, shape.sets, partial(told_in, lesson))
+                found.append((place, self._cell(place, lesson, state), carried))
         return found
 
     def _count_repeated(self) -> None:
@@ -320,7 +375,7 @@ class Clients(Forked):
         repeated, self._repeated = self._repeated, {}
         for one in repeated.values():
             for place, cell, carried in one.like:
-                _add(cell.passed, carried, one.count)
+                _add(cell.passed, carried, self._lessons[place], one.count)
                 self._lessons.move_to_end(place)
             if one.like:
                 self._note_request(one.client, passed=one.count)
@@ -330,20 +385,25 @@ class Clients(Forked):
         """Count a request, once for however many fixes it is."""
         so_far = self._requests.pop(client, Requests())
         self._requests[client] = Requests(so_far.passed + passed, so_far.refused + refused)
+        self._known_since.setdefault(client, self._rests)
         if len(self._requests) > _MOST_CLIENTS:
-            self._requests.popitem(last=False)
+            gone, _ = self._requests.popitem(last=False)
+            del self._known_since[gone]
 
     def _keep(self, client: str, like: str, lesson: Lesson) -> None:
         self._lessons[client, like] = lesson
         shapes = self._shapes.setdefault(client, {}).setdefault(lesson.operation, {})
         if len(shapes) < _MOST_SHAPES:
-            shape = lesson.policy, lesson.type, lesson.reads, lesson.sets
-            shapes[shape] = self._begun(lesson.operation, shape)
-            names = self._counted.setdefault((client, lesson.operation), {})
-            names.update(dict.fromkeys((*lesson.reads, *lesson.sets)))
+            shape = Shape(lesson.policy, lesson.type, lesson.reads, lesson.sets)
+            shapes[shape] = self._digests.begun(lesson.operation, shape)
+            counted = self._counted.setdefault((client, lesson.operation), ({}, {}))
+            for path in (*lesson.reads, *lesson.sets):
+                is_inside = "/" in path or "~" in path
+                counted[is_inside][path] = None
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
+            self._ways.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
                 for at in self._shapes.pop(gone):
                     self._counted.pop((gone, at), None)
@@ -354,13 +414,12 @@ class Clients(Forked):
         grounds_at: int | None = None
         if place in self._grounds:
             grounds, grounds_at, seen = self._grounds[place]
-            for entry in _since(state, seen):
-                if any(has_moved(ground, entry.change) for ground in grounds):
-                    grounds_at, changed_at = entry.number, entry.at
+            if moved := _last_move(grounds, seen, state):
+                grounds_at, changed_at = moved.number, moved.at
             self._grounds[place] = grounds, grounds_at, max(seen, state.number)
             at = max(at, grounds_at)
         if at not in lesson.cells:
-            lesson.cells[at] = Cell(grounds_at, changed_at)
+            lesson.cells[at] = Cell(grounds_at, changed_at, is_cut=0 < at <= self._unsure_up_to)
             if len(lesson.cells) > _MOST_CELLS:
                 end_oldest(lesson)
         return lesson.cells.get(at) or Cell()  # one that is older than all that are kept is not
@@ -374,34 +433,25 @@ class Clients(Forked):
             given.sets = tuple(sorted(fix.parameters))
             given.rests_on |= _columns_of(fix.cells or {})
 
-    def _like(self, operation: str, shape: Shape, fields: Mapping[str, Any]) -> str:
-        digest = self._begun(operation, shape)
-        digest.update(_encode([fields.get(name) for name in shape[2]]))
-        return str(digest.hexdigest())
 
-    def _begun(self, operation: str, shape: Shape) -> Any:
-        return hashlib.blake2b(_encode((operation, shape)), key=self._key, digest_size=8)
-
-    def _carried(self, fields: Mapping[str, Any], sets: tuple[str, ...]) -> str:
-        """The digest of what is in the fields that a fix sets. A null is as good as none."""
-        return self._digest([fields.get(name) for name in sets])
-
-    def _digest(self, told: Any) -> str:
-        return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
-
-
-def _add(counts: dict[str, int], value: str, by: int = 1) -> bool:
-    """Count a value, if there is room for it."""
-    has_room = value in counts or len(counts) < _MOST_VALUES
-    if has_room:
-        counts[value] = counts.get(value, 0) + by
-    return has_room
+def _add(counts: dict[str, int], value: str, lesson: Lesson, by: int = 1) -> str:
+    """Count a value, by itself if there is room for it or it was told. It is said by which name."""
+    has_room = value in counts or len(counts) < _MOST_VALUES or value in told_in(lesson)
+    name = value if has_room else OTHERS
+    counts[name] = counts.get(name, 0) + by
+    return name
 
 
 def _since(state: State, number: int) -> list[Entry]:
     """The entries of the log after a number, as far as the state knows them."""
     behind = state.number - number
     return [one for one in state.tail[-behind:] if one.number > number] if behind > 0 else []
+
+
+def _last_move(grounds: frozenset[Ground], number: int, state: State) -> Entry | None:
+    """The last entry after a number that has moved any of these."""
+    later = reversed(_since(state, number))
+    return next((one for one in later if any(has_moved(ground, one.change) for ground in grounds)), None)
 
 
 def _columns_of(cells: Cells) -> dict[str, tuple[str, ...] | None]:

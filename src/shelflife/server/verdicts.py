@@ -1,32 +1,21 @@
 """What the requests of a client say about its memory. Pure: counts in, a verdict out.
 
-A request is like another when it has the same values in the fields that a policy has read and its fix does not set. Of like requests it
-is counted which were refused and which were let through, each by a digest of what came in the fields that the fix sets. That needs no
-order: whoever was refused comes again with the fix, so requests that were let through and had not been refused before are the rest. So
-the counts of several workers can be added up.
+That needs no order: whoever was refused comes again with the fix, so requests that were let through and had not been refused before are
+the rest.
 
 Verdicts come of what was seen of late. What has come of requests in all is counted besides: each once, however many fixes it is for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import add
 from typing import Literal, NamedTuple
 
 import msgspec
 
-__all__ = [
-    "Cell",
-    "ClientScore",
-    "Given",
-    "Lesson",
-    "PolicyScore",
-    "Requests",
-    "Seen",
-    "Verdict",
-    "added_up",
-    "end_oldest",
-    "score_of",
-]
+from shelflife.server.lessons import OTHERS, Cell, Lesson, Requests, Way
+from shelflife.server.likeness import covers, taken_for, way_of
+
+__all__ = ["ClientScore", "PolicyScore", "Verdict", "score_of"]
 
 Verdict = Literal[
     "remembers and follows",
@@ -45,78 +34,8 @@ _FEWEST_SIGNS = 2
 """So many signs of the same are no accident."""
 
 _OFTEN_FORGOTTEN = 0.2
-_MOST_EARLIER = 16
-
-
-class Cell(msgspec.Struct, omit_defaults=True):
-    """What came of like requests while no table has moved that their fix rests on."""
-
-    grounds_at: int | None = None
-    """The place in the log of the last change of what the fix rests on; None where this worker does not know what that is."""
-
-    changed_at: float = 0.0
-    """When the change was that it began with; 0 where that is not known."""
-
-    told: str = ""
-    """The digest of what the fix sets; empty where this worker has not given it."""
-
-    passed: dict[str, int] = {}
-    """How many requests were let through, by the digest of what they had in the fields that the fix sets."""
-
-    refused: dict[str, int] = {}
-    last_refused_at: dict[str, float] = {}
-
-
-class Lesson(msgspec.Struct, omit_defaults=True):
-    """A fix that a client was given for like requests, whatever its values are at the moment."""
-
-    operation: str
-    policy: str
-    type: str
-    reads: tuple[str, ...]
-    """The fields by which requests are like each other."""
-
-    sets: tuple[str, ...]
-    tables: tuple[str, ...]
-    adds: bool = False
-    """Whether a request was refused that lacked what the fix sets."""
-
-    cells: dict[int, Cell] = {}
-    """By the place in the log of the last change of any of the tables."""
-
-    earlier: dict[str, int] = {}
-    """What the fix has set before these: by digest, the last place in the log at which it was right or came all the same."""
-
-
-class Given(msgspec.Struct, omit_defaults=True):
-    """The fixes of one type that a policy has given."""
-
-    sets: tuple[str, ...] = ()
-    rests_on: dict[str, tuple[str, ...] | None] = {}
-    """By table, the columns that were read for the latest of them; None for all."""
-
-
-class Requests(msgspec.Struct, frozen=True):
-    """How many requests of a client came to what. Both are sums, so they never go back."""
-
-    passed: int = 0
-    """Requests that were let through, and are like one that it was given a fix for."""
-
-    refused: int = 0
-    """Requests that were refused with a fix that can be kept."""
-
-
-class Seen(msgspec.Struct, omit_defaults=True):
-    """All that a worker has seen."""
-
-    fixes: dict[str, dict[str, Given]] = {}
-    """By policy and type."""
-
-    clients: dict[str, dict[str, Lesson]] = {}
-    """By the name of the client and a digest that is the same for like requests."""
-
-    requests: dict[str, Requests] = {}
-    """By the name of the client, since the worker began."""
+_ANY = "", None
+"""Stands among the ways for a fix that is told whatever it replaces. It is the same for as long as what it rests on is."""
 
 
 class PolicyScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +79,9 @@ class ClientScore(msgspec.Struct, frozen=True, kw_only=True):
     could_save: int
     """Requests that a memory which follows would have spared besides."""
 
+    sampled: bool
+    """Whether requests were left out since it was first seen, because there were too many at a time: these numbers are of the others."""
+
 
 class _Tally(NamedTuple):
     """What came of one lesson, or of several."""
@@ -171,6 +93,7 @@ class _Tally(NamedTuple):
     kept_after_changes: int = 0
     kept_over_moves: int = 0
     dropped_over_moves: int = 0
+    unseen_over_moves: int = 0
     refused: int = 0
     followed: int = 0
     stale: int = 0
@@ -191,45 +114,16 @@ class _Tally(NamedTuple):
         return _Tally._make(counts)._replace(longest_stale_s=longest_s)
 
 
-def added_up(seen: Iterable[Seen]) -> Seen:
-    """What all workers have seen together."""
-    whole = Seen()
-    for one in seen:
-        for policy, by_type in one.fixes.items():
-            _add_fixes(whole.fixes.setdefault(policy, {}), by_type)
-        for client, lessons in one.clients.items():
-            known = whole.clients.setdefault(client, {})
-            for id, lesson in lessons.items():
-                if id in known:
-                    _add_lesson(known[id], lesson)
-                else:
-                    known[id] = msgspec.convert(msgspec.to_builtins(lesson), Lesson)  # a copy to add to
-        for client, came in one.requests.items():
-            so_far = whole.requests.get(client, Requests())
-            whole.requests[client] = Requests(so_far.passed + came.passed, so_far.refused + came.refused)
-    return whole
-
-
-def end_oldest(lesson: Lesson) -> None:
-    """Keep of the oldest cell what was right then, for as long as that still comes: the only sign that a client does not forget."""
-    at = min(lesson.cells)
-    oldest = lesson.cells.pop(at)
-    following = lesson.cells[min(lesson.cells)]
-    if oldest.grounds_at is not None and oldest.grounds_at == following.grounds_at:
-        following.told = following.told or oldest.told  # it is right still
-    else:
-        lesson.earlier[oldest.told] = at
-    lesson.earlier |= {value: at for value in oldest.refused if value in lesson.earlier}
-    if len(lesson.earlier) > _MOST_EARLIER:
-        del lesson.earlier[min(lesson.earlier, key=lesson.earlier.__getitem__)]
-
-
-def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> ClientScore:
+def score_of(
+    client: str, lessons: Mapping[str, Lesson], in_all: Requests, *, is_sampled: bool = False
+) -> ClientScore:
     """What the requests of a client come to."""
     adding = rewriting = _Tally()
     by_policy: dict[str, _Tally] = {}
     for lesson in lessons.values():
-        tally = _tally(lesson)
+        tally = _Tally()
+        for part, told in _parts(lesson):
+            tally = tally.plus(_tally(part, told))
         if lesson.adds:
             adding = adding.plus(tally)
         else:
@@ -250,6 +144,7 @@ def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> Cl
         stale_after_told=whole.stale_again,
         longest_stale_s=round(whole.longest_stale_s, 1),
         could_save=whole.dropped + whole.stale_again,
+        sampled=is_sampled or any(lesson.is_in_part for lesson in lessons.values()),
     )
 
 
@@ -271,20 +166,30 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
     is_often = again > _FEWEST_SIGNS and again >= _OFTEN_FORGOTTEN * whole.chances
     if is_swept or is_often:
         return "forgets too much"
+    if whole.unseen_over_moves and whole.kept_over_moves + whole.dropped_over_moves < _FEWEST_SIGNS:
+        return "not enough seen"
     is_up_to_date = whole.kept_after_changes + whole.kept_over_moves >= _FEWEST_SIGNS
     return "remembers and follows" if is_up_to_date else "not enough seen"
 
 
-def _tally(lesson: Lesson) -> _Tally:
-    """What came of a lesson. While what it rests on is the same, one refusal teaches it, and every other need not have been."""
+def _tally(lesson: Lesson, always: set[str]) -> _Tally:
+    """What came of a lesson. While what it rests on is the same, one refusal teaches it, and every other need not have been.
+
+    Of what was let through, what was told then counts, and what has `always` been right to send.
+    """
     whole, earlier = _Tally(), {*lesson.earlier}
+    known: set[tuple[str, int | None]] = set()
     for group in _grouped(lesson):
-        told = next((cell.told for cell in group if cell.told), "")
-        right = [cell.passed.get(told, 0) if told else sum(cell.passed.values()) for cell in group]
+        told = {one for cell in group for one in _told(cell)}
+        right = [sum(_of_these(cell.passed, always | told or cell.passed).values()) for cell in group]
         wrong = [sum(cell.refused.values()) for cell in group]
         passed, refused = sum(right), sum(wrong)
-        stale = sum(count for cell in group for value, count in cell.refused.items() if value in earlier)
-        again = max(0, refused - 1)
+        stale = sum(
+            count for cell in group for value, count in cell.refused.items() if _is_any(value, earlier)
+        )
+        known.discard(_ANY)
+        agains = [_again(cell, known) for cell in group]
+        again = sum(agains)
         stale_again = min(again, max(0, stale - 1))
         moves = [index for index in range(1, len(group)) if right[index] or wrong[index]]
         since = min((cell.changed_at for cell in group if cell.changed_at), default=0.0)
@@ -292,7 +197,7 @@ def _tally(lesson: Lesson) -> _Tally:
             at
             for cell in group
             for value, at in cell.last_refused_at.items()
-            if since and value in earlier and value != told
+            if since and _is_any(value, earlier - told)
         ]
         whole = whole.plus(
             _Tally(
@@ -301,8 +206,11 @@ def _tally(lesson: Lesson) -> _Tally:
                 dropped=again - stale_again,
                 stale_again=stale_again,
                 kept_after_changes=max(0, passed - refused) if earlier else 0,
-                kept_over_moves=sum(not wrong[index] for index in moves),
-                dropped_over_moves=sum(bool(wrong[index]) for index in moves),
+                kept_over_moves=sum(not wrong[index] and not group[index].is_cut for index in moves),
+                dropped_over_moves=sum(
+                    bool((agains if group[index].ways else wrong)[index]) for index in moves
+                ),
+                unseen_over_moves=sum(not wrong[index] and group[index].is_cut for index in moves),
                 refused=refused,
                 followed=min(passed, refused),
                 stale=stale,
@@ -310,8 +218,89 @@ def _tally(lesson: Lesson) -> _Tally:
                 longest_stale_s=max([0.0, *(at - since for at in last)]),
             )
         )
-        earlier.add(told)
+        earlier |= told
     return whole
+
+
+def _again(cell: Cell, known: set[tuple[str, int | None]]) -> int:
+    """How often it was refused for what it had been told before. What it is told now is known from here on."""
+    again = 0
+    for name, refused in cell.refused.items():
+        way = cell.ways.get(name)
+        if way is None or name != OTHERS:
+            told = _ANY if way is None else (way_of(name), way.grounds_at)
+            again += refused - (told not in known)
+            known.add(told)
+    return again
+
+
+def _told(cell: Cell) -> set[str]:
+    return {cell.told, *(way.told for way in cell.ways.values())} - {""}
+
+
+def _of_these(passed: Mapping[str, int], told: Collection[str]) -> dict[str, int]:
+    return {value: count for value, count in passed.items() if any(covers(value, one) for one in told)}
+
+
+def _is_any(refused: str, told: Collection[str]) -> bool:
+    """Whether what was refused holds any of these."""
+    carried = taken_for(refused)
+    return any(covers(carried, one) for one in told)
+
+
+def _parts(lesson: Lesson) -> list[tuple[Lesson, set[str]]]:
+    """What is counted for itself, with what is right to send at any time.
+
+    A fix that goes by what it replaces is as many fixes as it tells different things. A request that was let through shows only what it
+    has now: it belongs to all values for which that was told, so these are one.
+    """
+    cells = lesson.cells.values()
+    is_one = all(
+        len(told := _told(cell)) < 2 and (not cell.ways or _of_these(cell.passed, told) == cell.passed)
+        for cell in cells
+    )
+    if is_one and not lesson.is_in_part:
+        return [(lesson, set())]
+    told_for: dict[str, set[str]] = {}
+    for cell in cells:
+        for name, way in {"": Way(cell.told), **cell.ways}.items():
+            if way.told:
+                told_for.setdefault(name, set()).add(way.told)
+    parts: list[tuple[set[str], set[str]]] = []
+    for name, values in told_for.items():
+        names = {name}
+        for part in [one for one in parts if one[1] & values]:
+            parts.remove(part)
+            names, values = names | part[0], values | part[1]
+        parts.append((names, values))
+    return [
+        (
+            msgspec.structs.replace(
+                lesson, cells={at: _part(cell, names, told) for at, cell in lesson.cells.items()}
+            ),
+            told,
+        )
+        for names, told in parts
+    ]
+
+
+def _part(cell: Cell, names: set[str], told: set[str]) -> Cell:
+    """What a cell has of some of the values that are replaced, and of what was told for them."""
+    ways = {name: way for name, way in cell.ways.items() if name in names and way.told}
+    is_any = "" in names
+    grounds = [way.grounds_at for way in ways.values() if way.grounds_at is not None]
+    return msgspec.structs.replace(
+        cell,
+        told=cell.told if is_any else "",
+        grounds_at=max(grounds, default=cell.grounds_at if is_any else None),
+        passed=_of_these(cell.passed, told),
+        refused={
+            name: count
+            for name, count in cell.refused.items()
+            if name in ways or (is_any and name not in cell.ways)
+        },
+        ways=ways,
+    )
 
 
 def _grouped(lesson: Lesson) -> Iterator[list[Cell]]:
@@ -327,26 +316,3 @@ def _grouped(lesson: Lesson) -> Iterator[list[Cell]]:
         at = at if cell.grounds_at is None else cell.grounds_at
     if group:
         yield group
-
-
-def _add_fixes(whole: dict[str, Given], one: Mapping[str, Given]) -> None:
-    for type, given in one.items():
-        of_type = whole.setdefault(type, Given(given.sets))
-        of_type.rests_on = {**of_type.rests_on, **given.rests_on}
-
-
-def _add_lesson(whole: Lesson, one: Lesson) -> None:
-    whole.adds = whole.adds or one.adds
-    for value, place in one.earlier.items():
-        whole.earlier[value] = max(place, whole.earlier.get(value, 0))
-    for number, cell in one.cells.items():
-        into = whole.cells.setdefault(number, Cell())
-        into.told = into.told or cell.told
-        known = [one for one in (into.grounds_at, cell.grounds_at) if one is not None]
-        into.grounds_at = max(known, default=None)
-        into.changed_at = max(into.changed_at, cell.changed_at)
-        for counts, more in ((into.passed, cell.passed), (into.refused, cell.refused)):
-            for value, count in more.items():
-                counts[value] = counts.get(value, 0) + count
-        for value, at in cell.last_refused_at.items():
-            into.last_refused_at[value] = max(at, into.last_refused_at.get(value, 0.0))
