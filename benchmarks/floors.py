@@ -25,6 +25,7 @@ from benchmarks.fixes import (
 from shelflife.client import Entry, Exchange, Reply, SqliteStore
 from shelflife.client.events import Evicted, Reason
 from shelflife.client.sqlite_format import INSERT, MORE, PUT_DOWN, ROOT, implied, number_of, path_of, span
+from shelflife.wal_index import head_of
 
 __all__ = ["BareFile", "Floor", "FloorAct"]
 
@@ -65,6 +66,9 @@ class BareFile:
         self._other = sqlite3.connect(path, isolation_level=None)
         self._connection.executescript(_PRAGMAS)
         self._cursor = self._connection.cursor()
+        self._version: int = self._cursor.execute("pragma data_version").fetchone()[0]
+        self._head = head_of(str(path.resolve()))
+        self._head_seen = b""
         self._root = self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
 
     def bared(self, number: int) -> _Bared:
@@ -81,8 +85,11 @@ class BareFile:
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
         os.stat(self._folder)  # noqa: PTH116 - as the store does it
-        version: int = self._cursor.execute("pragma data_version").fetchone()[0]
-        return version
+        head = None if self._head is None else self._head.raw
+        if head is None or head != self._head_seen:
+            self._head_seen = head or b""
+            self._version = self._cursor.execute("pragma data_version").fetchone()[0]
+        return self._version
 
     def first_look(self, bared: _Bared) -> list[Entry]:
         """That, and one fix, decoded."""

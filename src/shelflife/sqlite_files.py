@@ -19,11 +19,13 @@ import msgspec
 
 from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
+from shelflife.wal_index import Head, head_of
 
 __all__ = ["Kind", "SqliteFile"]
 
 _log = logging.getLogger("shelflife")
 
+_JOURNAL = "-wal"
 _LOOK_AGAIN_S = 0.01
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
@@ -137,12 +139,19 @@ class SqliteFile(Locking):
         if file is None and not is_made:
             raise ValueError("it was moved or deleted while it was in use; put it back, or start anew")
         connection = self._connect(is_made=is_made)
-        self._names = str(self._file), f"{self._file.resolve()}-wal"
+        self._names = str(self._file), f"{self._file.resolve()}{_JOURNAL}"
         files = self._files()
         # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
         self._open = _Open(connection, files if files[0] == file is not None else None)
         self._open.looks_at_folder_from = 0.0 if self._is_in_one_folder() else math.inf
         return connection
+
+    def head(self) -> Head | None:
+        """The head of the index to the journal of the open file, which is another one after each write; None where it cannot be told."""
+        opened = self._open
+        return (
+            None if opened is None or opened.files is None else head_of(self._names[1].removesuffix(_JOURNAL))
+        )
 
     def _is_there(self, opened: _Open) -> bool:
         if opened.connection.in_transaction:

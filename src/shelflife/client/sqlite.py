@@ -44,7 +44,6 @@ from shelflife.sqlite_files import SqliteFile
 __all__ = ["SqliteStore"]
 
 _MOST_COUNTED = 10_000
-_VERSION = "pragma data_version"
 
 _PAUSES = Pauses(1.0, 3.0)
 """So long a file that could not be written is not tried again."""
@@ -156,8 +155,7 @@ class SqliteStore:
                 there += found
         if is_now:
             return there
-        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
-        return there if seen.version == of.version else None
+        return there if seen.version_now() == of.version else None
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._file.reading:
@@ -181,10 +179,13 @@ class SqliteStore:
         with self._circuit.trying(), self._file.reading:
             try:
                 with self._file.writing():
-                    of = self._of(self._still_seen(), root)
+                    seen = self._still_seen()
+                    of = self._of(seen, root)
                     if of.known.revision != revision:
                         return None
-                    return Change(self._connection, root, of, self._uses).written(write)
+                    written = Change(self._connection, root, of, self._uses).written(write)
+                seen.note_own_write()
+                return written
             except BaseException:
                 self._seen.roots.pop(root, None)  # some of it may be of this write, which was not carried out
                 self._seen = self._begun_anew()
@@ -242,11 +243,11 @@ class SqliteStore:
     def _begun_anew(self, connection: sqlite3.Connection | None = None) -> Seen:
         for root, of in self._seen.roots.items():
             self._highest[root] = max(of.row.revision, self._highest.get(root, 0))
-        return Seen(connection, None if connection is None else connection.cursor())
+        return Seen() if connection is None else Seen(connection, connection.cursor(), self._file.head())
 
     def _as_it_is_now(self, seen: Seen) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
-        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
+        seen.version_now()
         return seen
 
     def _still_seen(self, *, is_to_be_there: bool = False) -> Seen:

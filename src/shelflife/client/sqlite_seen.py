@@ -12,9 +12,11 @@ from shelflife.client.entries import Entry, Knowledge, Shape
 from shelflife.client.finding import ByShape, Found, watched_by
 from shelflife.client.sqlite_format import entry_in
 from shelflife.client.stores import Known
+from shelflife.wal_index import Head, is_next
 
 __all__ = ["UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
 
+_VERSION = "pragma data_version"
 _MOST_LOOKS = 4_096
 _MOST_BYTES = 8 * 1024 * 1024
 """What so many looks have found is kept as it was decoded, as long as it was no more than this in the file."""
@@ -133,14 +135,38 @@ class Seen(msgspec.Struct):
 
     connection: sqlite3.Connection | None = None
     cursor: Any = None
+    head: Head | None = None
     version: int = -1
     """As long as the file is at this one, nobody else has written."""
+
+    head_at_version: bytes = b""
+    """As long as the head is so, the file is at that version. None is so if that cannot be told."""
 
     roots: dict[str, OfRoot] = {}
     kept: deque[tuple[dict[bytes, tuple[Found, ...]], bytes, int]] = msgspec.field(default_factory=deque)
     """The looks whose answers are kept, the oldest first: where each is, and how much it was in the file."""
 
     byte_count: int = 0
+
+    def version_now(self) -> int:
+        """The version that the file has now."""
+        head = self.head
+        if head is None:
+            (self.version,) = self.cursor.execute(_VERSION).fetchone()
+            return self.version
+        now = head.raw
+        if now != self.head_at_version:
+            (self.version,) = self.cursor.execute(_VERSION).fetchone()
+            # Two race here: this look, and whoever writes. The head belongs to the version if it was so before and after.
+            self.head_at_version = now if head.raw == now else b""
+        return self.version
+
+    def note_own_write(self) -> None:
+        """A transaction of this connection is written, which has changed something: the head, and not the version."""
+        if self.head is not None:
+            now = self.head.raw
+            if is_next(now, self.head_at_version):  # else somebody has written after it
+                self.head_at_version = now
 
     def keep(
         self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]
