@@ -24,7 +24,17 @@ from benchmarks.fixes import (
 )
 from shelflife.client import Entry, Exchange, Reply, SqliteStore
 from shelflife.client.events import Evicted, Reason
-from shelflife.client.sqlite_format import INSERT, MORE, PUT_DOWN, ROOT, implied, number_of, path_of, span
+from shelflife.client.sqlite_format import (
+    INSERT,
+    PUT_DOWN,
+    ROOT,
+    TAG,
+    narrowest,
+    number_of,
+    path_of,
+    rows_of,
+    span,
+)
 from shelflife.wal_index import head_of
 
 __all__ = ["BareFile", "Floor", "FloorAct"]
@@ -74,13 +84,10 @@ class BareFile:
     def bared(self, number: int) -> _Bared:
         """What is worked out before."""
         one = filed(fix(number, self._size))
-        entry, tags = one.entry, {path_of(ORIGIN, tag) for tag in one.tags}
-        tags -= implied(tags)
+        entry, tags = one.entry, narrowest(ORIGIN, one.tags)
         id, place = bytes.fromhex(entry.id), bytes.fromhex(entry.place)
-        encoded = msgspec.msgpack.encode(list(tags)), msgspec.json.encode(entry)
-        return _Bared(
-            place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags)
-        )
+        encoded = msgspec.msgpack.encode(tags), msgspec.json.encode(entry)
+        return _Bared(place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), tags)
 
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
@@ -129,9 +136,8 @@ class BareFile:
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()
         number = execute(INSERT, (None, *bared.row)).lastrowid
-        rows = [(tag, number, 0) for tag in bared.tags]
-        self._connection.executemany("insert into tags values (?, ?, ?)", rows)
-        execute(MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
+        for tagged in rows_of(bared.tags, number):
+            execute(TAG, tagged)
         execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
         execute("commit")
 

@@ -193,11 +193,11 @@ class SqliteFile(Locking):
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file as it is at one moment, to read more than once."""
-        return self._transaction(self.reading, "deferred")
+        return self._transaction(self.reading, "begin deferred")
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file, to be written by nobody else meanwhile: whole, or with an error not at all."""
-        return self._transaction(self._writing, "immediate")
+        return self._transaction(self._writing, "begin immediate")
 
     @contextmanager
     def noting(self) -> Iterator[sqlite3.Connection]:
@@ -212,10 +212,10 @@ class SqliteFile(Locking):
                 connection.execute(f"pragma synchronous = {self._synchronous}")
 
     @contextmanager
-    def _transaction(self, access: "_Access", kind: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, access: "_Access", begin: str) -> Iterator[sqlite3.Connection]:
         with access:
             connection = self.connection(is_to_be_there=True)
-            connection.execute(f"begin {kind}")
+            connection.execute(begin)
             try:
                 yield connection
                 connection.execute("commit")

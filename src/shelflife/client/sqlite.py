@@ -104,7 +104,11 @@ class SqliteStore:
     def known(self, root: Root) -> Known:
         with self._file.reading:
             # here and not in the verbs that follow it: what is known and what is found are to be of one file
-            return self._of(self._still_seen(is_to_be_there=True), root).known
+            seen = self._at_hand(is_to_be_there=True)
+            version, of = seen.version_now(), seen.roots.get(root)
+            if of is None or of.version != version:
+                of = self._of(seen, root)
+            return of.known
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
@@ -116,7 +120,8 @@ class SqliteStore:
             of = seen.roots.get(root)
             there = None if of is None else self._there(seen, of, root, operation, request)
             if of is None or there is None:  # another has written, or nobody here has looked
-                of = self._of(self._as_it_is_now(seen), root)
+                seen.version_now()
+                of = self._of(seen, root)
                 shapes_in(self._connection, of, root, operation)
                 there = self._there(seen, of, root, operation, request, is_just_seen=True) or ()
             return of.known, holding(there, request) if there else []
@@ -178,12 +183,12 @@ class SqliteStore:
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._circuit.trying(), self._file.reading:
             try:
-                with self._file.writing():
+                with self._file.writing() as connection:
                     seen = self._still_seen()
                     of = self._of(seen, root)
                     if of.known.revision != revision:
                         return None
-                    written = Change(self._connection, root, of, self._uses).written(write)
+                    written = Change(connection, root, of, self._uses).written(write)
                 seen.note_own_write()
                 return written
             except BaseException:
@@ -245,13 +250,11 @@ class SqliteStore:
             self._highest[root] = max(of.row.revision, self._highest.get(root, 0))
         return Seen() if connection is None else Seen(connection, connection.cursor(), self._file.head())
 
-    def _as_it_is_now(self, seen: Seen) -> Seen:
+    def _still_seen(self) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
+        seen = self._at_hand()
         seen.version_now()
         return seen
-
-    def _still_seen(self, *, is_to_be_there: bool = False) -> Seen:
-        return self._as_it_is_now(self._at_hand(is_to_be_there=is_to_be_there))
 
     def _of(self, seen: Seen, root: Root) -> OfRoot:
         of = seen.roots.get(root)

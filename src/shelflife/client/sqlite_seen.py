@@ -14,7 +14,7 @@ from shelflife.client.sqlite_format import entry_in
 from shelflife.client.stores import Known
 from shelflife.wal_index import Head, is_next
 
-__all__ = ["UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
+__all__ = ["MOST_SHAPES", "UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
 
 _VERSION = "pragma data_version"
 _MOST_LOOKS = 4_096
@@ -41,11 +41,17 @@ class Row(NamedTuple):
     tallies: bytes = b"\x80"
     """How many bear each broad tag."""
 
+    shapes: bytes = b"\x80"
+    """How many there are of each shape, of those that were there first (`key_of_shape`). Of the others the table of shapes says it."""
+
 
 UNTALLIED = b""
 """Stands among the tallies for tags that are not there, though entries may bear them."""
 
 _MOST_TALLIES = 256
+MOST_SHAPES = 64
+"""So many shapes at most are counted in the row of their root, which each write writes anyway."""
+
 _NOT_YET = Row()
 _encode_tallies = msgspec.msgpack.Encoder().encode
 _decode_tallies = msgspec.msgpack.Decoder(dict[bytes, int]).decode
@@ -80,6 +86,22 @@ class OfRoot(msgspec.Struct):
 
     tallies: dict[bytes, int] | None = None
     """The same of broad tags, as it is written down; None until somebody asks."""
+
+    shape_counts: dict[bytes, int] | None = None
+    """How many there are of each shape, as far as it is written down with the root; None until somebody asks."""
+
+    is_in_order: bool = False
+    """Whether the order of use is known to be at hand."""
+
+    def counted_shapes(self) -> dict[bytes, int]:
+        """How many there are of each shape, of those that are counted here."""
+        if self.shape_counts is None:
+            self.shape_counts = _decode_tallies(self.row.shapes)
+        return self.shape_counts
+
+    def shapes_written_down(self) -> bytes:
+        """The same, for the file."""
+        return self.row.shapes if self.shape_counts is None else _encode_tallies(self.shape_counts)
 
     def tallied(self) -> dict[bytes, int]:
         """How many entries bear each broad tag; none where it is not there, unless there were too many (`UNTALLIED`)."""
@@ -121,7 +143,7 @@ class OfRoot(msgspec.Struct):
         if self.row.shapes_at != row.shapes_at:
             self.shapes = {}
         if self.row.entries_at != row.entries_at:
-            self.counts, self.tallies = {}, None
+            self.counts, self.tallies, self.shape_counts = {}, None, None
             for shapes in self.shapes.values():
                 for one in shapes.values():
                     one.by_key = {}
