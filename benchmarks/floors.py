@@ -58,7 +58,7 @@ _PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 4000; pragma 
 class _Bared(NamedTuple):
     """A fix as the values that go into the file."""
 
-    place: bytes
+    place: bytearray
     row: tuple[Any, ...]
     tags: list[bytes]
 
@@ -85,9 +85,9 @@ class BareFile:
         """What is worked out before."""
         one = filed(fix(number, self._size))
         entry, tags = one.entry, narrowest(ORIGIN, one.tags)
-        id, place = bytes.fromhex(entry.id), bytes.fromhex(entry.place)
-        encoded = msgspec.msgpack.encode(tags), msgspec.json.encode(entry)
-        return _Bared(place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), tags)
+        id, place = bytearray.fromhex(entry.id), bytearray.fromhex(entry.place)  # see `rows_of`
+        encoded = bytearray(msgspec.msgpack.encode(tags)), bytearray(msgspec.json.encode(entry))
+        return _Bared(place, (id, bytearray(path_of(ORIGIN, "")), place, one.slot, number, *encoded), tags)
 
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
@@ -131,7 +131,7 @@ class BareFile:
 
     def put(self, bared: _Bared) -> None:
         """One fix, in a transaction of its own."""
-        execute = self._connection.execute
+        execute = self._cursor.execute
         self.look()
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()

@@ -152,7 +152,7 @@ class SqliteStore:
                 found = one.by_key.get(key)
                 if found is None:
                     place = one.place_in(request, root, operation)
-                    rows = seen.cursor.execute(AT_NOW, (place, number_of(root), root)).fetchall()
+                    rows = seen.cursor.execute(AT_NOW, (bytearray(place), number_of(root), root)).fetchall()
                     if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
                         return None
                     found = seen.keep(one, key, place, rows)
@@ -188,7 +188,7 @@ class SqliteStore:
                     of = self._of(seen, root)
                     if of.known.revision != revision:
                         return None
-                    written = Change(connection, root, of, self._uses).written(write)
+                    written = Change(connection, seen.cursor, root, of, self._uses).written(write)
                 seen.note_own_write()
                 return written
             except BaseException:

@@ -60,7 +60,7 @@ create table shapes (
     root text, operation text, shape blob, held integer, primary key (root, operation, shape)
 ) without rowid;
 create table entries (
-    number integer primary key, id blob not null, root blob not null, place blob not null, slot blob not null,
+    number integer primary key, id blob not null, root blob not null, place blob not null, slot text not null,
     used integer not null, tags blob not null, entry blob not null
 );
 create index entries_by_place on entries (place);
@@ -155,14 +155,17 @@ def narrowest(root: Root, tags: Iterable[str]) -> list[bytes]:
     return found
 
 
-def rows_of(tags: Sequence[bytes], number: int | None) -> list[tuple[bytes, int | None, int]]:
-    """The rows for these, which are in order: each with how much of it is the same as of the one before, and so has been counted already."""
+def rows_of(tags: Sequence[bytes], number: int | None) -> list[tuple[bytearray, int | None, int]]:
+    """The rows for these, which are in order: each with how much of it is the same as of the one before, and so has been counted already.
+
+    They are bytearrays because Python asks of all other bytes that go into a statement whether somebody would have them written otherwise.
+    """
     rows, before = [], b""
     for tag in tags:
         shared = 0
         while tag.startswith(before[: shared + TAG_SIZE]) and shared < len(before):
             shared += TAG_SIZE
-        rows.append((tag, number, shared))
+        rows.append((bytearray(tag), number, shared))
         before = tag
     return rows
 

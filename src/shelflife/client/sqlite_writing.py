@@ -65,8 +65,12 @@ def shapes_in(connection: sqlite3.Connection, of: OfRoot, root: Root, operation:
 class Change:
     """What a write changes of its root. It is carried out in a transaction of its owner, who has seen the root in it (`of`)."""
 
-    def __init__(self, connection: sqlite3.Connection, root: Root, of: OfRoot, uses: Uses) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, cursor: sqlite3.Cursor, root: Root, of: OfRoot, uses: Uses
+    ) -> None:
         self._connection = connection
+        self._cursor = cursor
+        """Each statement has been read to its end when the next one comes: to make one for each would take a tenth of a put."""
         self._uses = uses
         self._root = root
         self._of = of
@@ -118,11 +122,13 @@ class Change:
             of.shapes_written_down() if self._are_entries_moved else before.shapes,
         )
         of.known = Known(write.knowledge, revision)
-        self._execute(PUT_DOWN, number_of(self._root), self._root, *of.row)
+        *numbers, tallies, shapes = of.row
+        blobs = bytearray(tallies), bytearray(shapes)  # see `rows_of`
+        self._cursor.execute(PUT_DOWN, (number_of(self._root), self._root, *numbers, *blobs))
 
     def _put(self, filed: Filed, written: Written) -> None:
-        entry, execute, uses = filed.entry, self._connection.execute, self._uses
-        place, slot = bytes.fromhex(entry.place), filed.slot.encode()
+        entry, execute, uses = filed.entry, self._cursor.execute, self._uses
+        place, slot = bytearray.fromhex(entry.place), filed.slot  # see `rows_of`
         number, used, before = None, uses.now(), None
         if execute("select 1 from entries where place = ?", (place,)).fetchone():
             gone = "select number from gone where root = ? and number in (select number from entries where place = ?)"
@@ -135,9 +141,9 @@ class Change:
                     entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
                 else:
                     written.dropped.append((rival, ""))
-        tags, id = narrowest(entry.root, filed.tags), bytes.fromhex(entry.id)
-        values = number, id, self._name, place, slot, used, encode_tags(tags), encode(entry)
-        number = execute(INSERT, values).lastrowid
+        tags, id = narrowest(entry.root, filed.tags), bytearray.fromhex(entry.id)
+        blobs = bytearray(encode_tags(tags)), bytearray(encode(entry))
+        number = execute(INSERT, (number, id, bytearray(self._name), place, slot, used, *blobs)).lastrowid
         for tagged in rows_of(tags, number):
             execute(TAG, tagged)
         self._note(entry, tags, 1)
@@ -240,4 +246,4 @@ class Change:
         return [*starmap(FiledRow, self._execute(statement, *values))]
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(statement, values)
+        return self._cursor.execute(statement, values)
