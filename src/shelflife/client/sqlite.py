@@ -138,8 +138,8 @@ class SqliteStore:
     ) -> tuple[Found, ...] | None:
         """What stands at the keys of a request; None if what was seen of the root is not as it is now.
 
-        Whoever has to look into the file is told there at which revision the root is. For answers that are all kept, the file is asked
-        whether anybody has written to it.
+        Whoever has to look into the file is told there at which revision the root is, if that is not known. For answers that are all kept,
+        the file is asked whether anybody has written to it.
         """
         shapes = of.shapes.get(operation)
         if shapes is None:
@@ -152,9 +152,13 @@ class SqliteStore:
                 found = one.by_key.get(key)
                 if found is None:
                     place = one.place_in(request, root, operation)
-                    rows = seen.cursor.execute(AT_NOW, (bytearray(place), number_of(root), root)).fetchall()
-                    if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
-                        return None
+                    rows = seen.rows_at(place, of)
+                    if rows is None:
+                        rows = seen.cursor.execute(
+                            AT_NOW, (bytearray(place), number_of(root), root)
+                        ).fetchall()
+                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
+                            return None
                     found = seen.keep(one, key, place, rows)
                     is_now = True
                 there += found

@@ -16,6 +16,8 @@ from shelflife.sqlite_files import Kind
 __all__ = [
     "AT",
     "AT_NOW",
+    "IDS_AT",
+    "IDS_OF_ALL_AT",
     "INSERT",
     "KIND",
     "KNOW",
@@ -82,6 +84,8 @@ ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallie
 THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
 TAGGED = f"where number in (select number from tags where tag between ? and ?) and {THERE}"
 AT = f"select place, id, entry from entries where place = ? and {THERE}"
+IDS_OF_ALL_AT = "select id, entry from entries where place = ?"
+IDS_AT = f"{IDS_OF_ALL_AT} and {THERE}"
 AT_NOW = f"""
 select id, entry, revision, knowledge_at, shapes_at, entries_at from roots left join entries on place = ? and (roots.gone = 0 or {THERE})
 where roots.number = ? and roots.root = ?

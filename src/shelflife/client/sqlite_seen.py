@@ -10,7 +10,7 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Shape
 from shelflife.client.finding import ByShape, Found, watched_by
-from shelflife.client.sqlite_format import entry_in
+from shelflife.client.sqlite_format import IDS_AT, IDS_OF_ALL_AT, entry_in
 from shelflife.client.stores import Known
 from shelflife.wal_index import Head, is_next
 
@@ -189,6 +189,18 @@ class Seen(msgspec.Struct):
             now = self.head.raw
             if is_next(now, self.head_at_version):  # else somebody has written after it
                 self.head_at_version = now
+
+    def rows_at(self, place: bytes, of: OfRoot) -> list[Sequence[Any]] | None:
+        """The id and the entry of all that is at a place, if nobody else has written since the root was looked at; None if that is not known.
+
+        Two race here: this look, and whoever writes. It has seen what it was meant to see if the head was so before and after.
+        """
+        head, before = self.head, self.head_at_version
+        if head is None or of.version != self.version or head.raw != before:
+            return None
+        statement = IDS_AT if of.row.gone_count else IDS_OF_ALL_AT
+        rows: list[Sequence[Any]] = self.cursor.execute(statement, (bytearray(place),)).fetchall()
+        return rows if head.raw == before else None
 
     def keep(
         self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]
