@@ -111,7 +111,7 @@ def test_the_order_of_use_is_first_kept_where_there_is_too_little_room(path):
 
 
 def test_shapes_come_and_go_with_their_entries_wherever_they_are_counted(path, monkeypatch):
-    monkeypatch.setattr("shelflife.client.sqlite_writing.MOST_SHAPES", 2)
+    monkeypatch.setattr("shelflife.client.sqlite_writing.MOST_SHAPES_COUNTED", 2)
     entries = [entry(when={f"field{number}": place}) for place in (1, 2) for number in range(5)]
     one, other = SqliteStore(path), SqliteStore(path)
     put(one, *entries[:5])

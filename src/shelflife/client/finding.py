@@ -23,8 +23,11 @@ _encode = msgspec.json.Encoder().encode
 _OF_TEXT = frozenset({str, type(None)})
 
 
-class Found(msgspec.Struct):
-    """An entry that is at hand, with what a look at it takes: nothing else of it is touched, which is mostly in no cache of the processor."""
+class Found(msgspec.Struct, gc=False):
+    """An entry that is at hand, with what a look at it takes: nothing else of it is touched, which is mostly in no cache of the processor.
+
+    It leads to nothing that leads back to it. So the collector need not look at it, nor at what an entry is made of.
+    """
 
     entry: Entry
     watched: tuple[str, ...] | None

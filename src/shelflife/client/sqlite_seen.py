@@ -14,7 +14,7 @@ from shelflife.client.sqlite_format import IDS_AT, IDS_OF_ALL_AT, entry_in
 from shelflife.client.stores import Known
 from shelflife.wal_index import Head, is_next
 
-__all__ = ["MOST_SHAPES", "UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
+__all__ = ["MOST_SHAPES_COUNTED", "UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
 
 _VERSION = "pragma data_version"
 _MOST_LOOKS = 4_096
@@ -49,7 +49,7 @@ UNTALLIED = b""
 """Stands among the tallies for tags that are not there, though entries may bear them."""
 
 _MOST_TALLIES = 256
-MOST_SHAPES = 64
+MOST_SHAPES_COUNTED = 64
 """So many shapes at most are counted in the row of their root, which each write writes anyway."""
 
 _NOT_YET = Row()

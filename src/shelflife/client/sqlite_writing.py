@@ -40,7 +40,7 @@ from shelflife.client.sqlite_format import (
     rows_of,
     span,
 )
-from shelflife.client.sqlite_seen import MOST_SHAPES, UNTALLIED, OfRoot, Row, Shapes
+from shelflife.client.sqlite_seen import MOST_SHAPES_COUNTED, UNTALLIED, OfRoot, Row, Shapes
 from shelflife.client.sqlite_uses import Uses
 from shelflife.client.stores import Filed, Known, Write, Written, revision_after
 
@@ -221,7 +221,7 @@ class Change:
                 del counts[key]
             named = self._root, operation, encode(shape)
             if shape not in shapes:
-                held = None if len(counts) < MOST_SHAPES else count
+                held = None if len(counts) < MOST_SHAPES_COUNTED else count
                 if held is None:
                     counts[key] = count
                 self._execute("insert into shapes values (?, ?, ?, ?)", *named, held)
