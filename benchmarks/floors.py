@@ -24,7 +24,18 @@ from benchmarks.fixes import (
 )
 from shelflife.client import Entry, Exchange, Reply, SqliteStore
 from shelflife.client.events import Evicted, Reason
-from shelflife.client.sqlite_format import INSERT, MORE, PUT_DOWN, ROOT, implied, number_of, path_of, span
+from shelflife.client.sqlite_format import (
+    INSERT,
+    PUT_DOWN,
+    ROOT,
+    TAG,
+    narrowest,
+    number_of,
+    path_of,
+    rows_of,
+    span,
+)
+from shelflife.wal_index import head_of
 
 __all__ = ["BareFile", "Floor", "FloorAct"]
 
@@ -47,7 +58,7 @@ _PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 4000; pragma 
 class _Bared(NamedTuple):
     """A fix as the values that go into the file."""
 
-    place: bytes
+    place: bytearray
     row: tuple[Any, ...]
     tags: list[bytes]
 
@@ -65,24 +76,27 @@ class BareFile:
         self._other = sqlite3.connect(path, isolation_level=None)
         self._connection.executescript(_PRAGMAS)
         self._cursor = self._connection.cursor()
+        self._version: int = self._cursor.execute("pragma data_version").fetchone()[0]
+        self._head = head_of(str(path.resolve()))
+        self._head_seen = b""
         self._root = self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
 
     def bared(self, number: int) -> _Bared:
         """What is worked out before."""
         one = filed(fix(number, self._size))
-        entry, tags = one.entry, {path_of(ORIGIN, tag) for tag in one.tags}
-        tags -= implied(tags)
-        id, place = bytes.fromhex(entry.id), bytes.fromhex(entry.place)
-        encoded = msgspec.msgpack.encode(list(tags)), msgspec.json.encode(entry)
-        return _Bared(
-            place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags)
-        )
+        entry, tags = one.entry, narrowest(ORIGIN, one.tags)
+        id, place = bytearray.fromhex(entry.id), bytearray.fromhex(entry.place)  # see `rows_of`
+        encoded = bytearray(msgspec.msgpack.encode(tags)), bytearray(msgspec.json.encode(entry))
+        return _Bared(place, (id, bytearray(path_of(ORIGIN, "")), place, one.slot, number, *encoded), tags)
 
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
         os.stat(self._folder)  # noqa: PTH116 - as the store does it
-        version: int = self._cursor.execute("pragma data_version").fetchone()[0]
-        return version
+        head = None if self._head is None else self._head.raw
+        if head is None or head != self._head_seen:
+            self._head_seen = head or b""
+            self._version = self._cursor.execute("pragma data_version").fetchone()[0]
+        return self._version
 
     def first_look(self, bared: _Bared) -> list[Entry]:
         """That, and one fix, decoded."""
@@ -117,14 +131,13 @@ class BareFile:
 
     def put(self, bared: _Bared) -> None:
         """One fix, in a transaction of its own."""
-        execute = self._connection.execute
+        execute = self._cursor.execute
         self.look()
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()
         number = execute(INSERT, (None, *bared.row)).lastrowid
-        rows = [(tag, number, 0) for tag in bared.tags]
-        self._connection.executemany("insert into tags values (?, ?, ?)", rows)
-        execute(MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
+        for tagged in rows_of(bared.tags, number):
+            execute(TAG, tagged)
         execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
         execute("commit")
 

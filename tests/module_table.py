@@ -12,6 +12,7 @@ FROM_THE_BOTTOM = (
     "forks",
     "clocks",
     "places",
+    "wal_index",
     "sqlite_files",
     "postgres_databases",
     "fingerprints",

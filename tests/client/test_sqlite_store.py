@@ -64,7 +64,6 @@ def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
     older = SqliteStore(path)
     older.open()
     older.close()
-    edit(path, "drop index entries_by_use")
     edit(path, "create index entries_by_use on entries (root)")
     edit(path, "create index entries_by_slot on entries (slot)")
     store = SqliteStore(path)
@@ -96,6 +95,41 @@ def test_what_fills_the_memory_leaves_no_trace_of_what_it_pushes_out(path):
     store.close()
     assert rows_in(path, "entries") == rows_in(path, "tags") == 3
     assert rows_in(path, "gone") == 0
+
+
+def test_the_order_of_use_is_first_kept_where_there_is_too_little_room(path):
+    store = SqliteStore(path)
+    with closing(sqlite3.connect(path)) as looking:
+        indexes = "select name from sqlite_master where type = 'index' and name = 'entries_by_use'"
+        put(store, *[entry(str(number)) for number in range(3)], capacity=3)
+        assert looking.execute(indexes).fetchall() == []
+        store.used(ORIGIN, [entry("0").id])
+        (trimmed,) = put(store, entry("3"), capacity=3).trimmed
+        assert trimmed == entry("1")
+        assert looking.execute(indexes).fetchall() == [("entries_by_use",)]
+    store.close()
+
+
+def test_shapes_come_and_go_with_their_entries_wherever_they_are_counted(path, monkeypatch):
+    monkeypatch.setattr("shelflife.client.sqlite_writing.MOST_SHAPES_COUNTED", 2)
+    entries = [entry(when={f"field{number}": place}) for place in (1, 2) for number in range(5)]
+    one, other = SqliteStore(path), SqliteStore(path)
+    put(one, *entries[:5])
+    put(other, *entries[5:])
+    names = [f"field{number}" for number in range(5)]
+    for store in (one, other):
+        assert sorted(store.shapes(ORIGIN, "POST /x")) == [(name,) for name in names]
+    for number, gone in enumerate([*entries[:5], *entries[:4:-1]]):
+        store = other if number % 2 else one
+        known = store.known(ORIGIN)
+        assert store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[gone.id])).dropped
+        left = {name for left in store.entries() for name in left.condition.when}
+        assert {name for (name,) in store.shapes(ORIGIN, "POST /x")} == left
+        assert rows_in(path, "shapes") == len(left)
+    put(one, *entries)
+    assert len(list(other.shapes(ORIGIN, "POST /x"))) == 5
+    one.close()
+    other.close()
 
 
 def test_a_write_of_another_process_leaves_what_it_does_not_touch_as_it_was_decoded(path):
@@ -251,7 +285,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store.close()
     edit(path, "alter table roots rename to origins")
     edit(path, "pragma user_version = 5")
-    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 8"):
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 9"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

@@ -2,8 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from shelflife.client.pauses import Pauses
 from shelflife.client.stores import StoreError
@@ -51,13 +49,22 @@ class Circuit(Locking):
                 self._pause_s = self._pauses.after(self._pause_s)
                 self._noted_at, self._why = time.monotonic(), str(why)
 
-    @contextmanager
-    def trying(self) -> Iterator[None]:
-        """A block in which it is tried: any `StoreError` opens it."""
-        let_in_at = self.check()
-        try:
-            yield
-        except StoreError as error:
-            self.open(let_in_at, error)
-            raise
-        self.close()
+    def trying(self) -> "_Trying":
+        """A block in which it is tried: any `StoreError` opens it. Each write has one, and a generator would cost more."""
+        return _Trying(self)
+
+
+class _Trying:
+    __slots__ = ("_circuit", "_let_in_at")
+
+    def __init__(self, circuit: Circuit) -> None:
+        self._circuit = circuit
+
+    def __enter__(self) -> None:
+        self._let_in_at = self._circuit.check()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._circuit.close()
+        elif isinstance(error, StoreError):
+            self._circuit.open(self._let_in_at, error)

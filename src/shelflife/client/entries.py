@@ -124,7 +124,7 @@ class _Once:
         return text
 
 
-class Grounds(msgspec.Struct, frozen=True):
+class Grounds(msgspec.Struct, frozen=True, gc=False):
     """What a fix rests on."""
 
     tables: tuple[str, ...]
@@ -148,7 +148,7 @@ class Grounds(msgspec.Struct, frozen=True):
         return dict.fromkeys(self.tables) if self.cells is None else self.cells
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """The requests that a fix holds for."""
 
     when: dict[str, Any]

@@ -20,10 +20,14 @@ from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, 
 __all__ = ["ByShape", "ByVerbs", "Finder", "Found", "holding", "place_in", "watched_by"]
 
 _encode = msgspec.json.Encoder().encode
+_OF_TEXT = frozenset({str, type(None)})
 
 
-class Found(msgspec.Struct):
-    """An entry that is at hand, with what a look at it takes: nothing else of it is touched, which is mostly in no cache of the processor."""
+class Found(msgspec.Struct, gc=False):
+    """An entry that is at hand, with what a look at it takes: nothing else of it is touched, which is mostly in no cache of the processor.
+
+    It leads to nothing that leads back to it. So the collector need not look at it, nor at what an entry is made of.
+    """
 
     entry: Entry
     watched: tuple[str, ...] | None
@@ -78,7 +82,9 @@ class ByShape(Generic[Kept]):
 
     def place_in(self, request: Fields, root: Root, operation: str) -> bytes:
         """Where the entries are that have its key."""
-        said = map(as_read, self._said_in(request))
+        said = self._said_in(request)
+        if not _OF_TEXT.issuperset(map(type, said)):  # a text is read as it is
+            said = [*map(as_read, said)]
         return digest_in_bytes(root, operation, dict(zip(self.shape, said, strict=True)))
 
     def _said_in(self, request: Fields) -> Sequence[Any]:

@@ -46,8 +46,8 @@ class _Shaped(ByShape["_Kept"]):
     """How many have not."""
 
 
-class _Kept(Found, kw_only=True):
-    """An entry, as it is filed."""
+class _Kept(Found, kw_only=True, gc=True):
+    """An entry, as it is filed. Its tags lead back to it, which is the collector's business."""
 
     place: str
     slot: str

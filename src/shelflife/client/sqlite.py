@@ -44,7 +44,6 @@ from shelflife.sqlite_files import SqliteFile
 __all__ = ["SqliteStore"]
 
 _MOST_COUNTED = 10_000
-_VERSION = "pragma data_version"
 
 _PAUSES = Pauses(1.0, 3.0)
 """So long a file that could not be written is not tried again."""
@@ -105,7 +104,11 @@ class SqliteStore:
     def known(self, root: Root) -> Known:
         with self._file.reading:
             # here and not in the verbs that follow it: what is known and what is found are to be of one file
-            return self._of(self._still_seen(is_to_be_there=True), root).known
+            seen = self._at_hand(is_to_be_there=True)
+            version, of = seen.version_now(), seen.roots.get(root)
+            if of is None or of.version != version:
+                of = self._of(seen, root)
+            return of.known
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
@@ -117,7 +120,8 @@ class SqliteStore:
             of = seen.roots.get(root)
             there = None if of is None else self._there(seen, of, root, operation, request)
             if of is None or there is None:  # another has written, or nobody here has looked
-                of = self._of(self._as_it_is_now(seen), root)
+                seen.version_now()
+                of = self._of(seen, root)
                 shapes_in(self._connection, of, root, operation)
                 there = self._there(seen, of, root, operation, request, is_just_seen=True) or ()
             return of.known, holding(there, request) if there else []
@@ -134,8 +138,8 @@ class SqliteStore:
     ) -> tuple[Found, ...] | None:
         """What stands at the keys of a request; None if what was seen of the root is not as it is now.
 
-        Whoever has to look into the file is told there at which revision the root is. For answers that are all kept, the file is asked
-        whether anybody has written to it.
+        Whoever has to look into the file is told there at which revision the root is, if that is not known. For answers that are all kept,
+        the file is asked whether anybody has written to it.
         """
         shapes = of.shapes.get(operation)
         if shapes is None:
@@ -148,16 +152,19 @@ class SqliteStore:
                 found = one.by_key.get(key)
                 if found is None:
                     place = one.place_in(request, root, operation)
-                    rows = seen.cursor.execute(AT_NOW, (place, number_of(root), root)).fetchall()
-                    if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
-                        return None
+                    rows = seen.rows_at(place, of)
+                    if rows is None:
+                        rows = seen.cursor.execute(
+                            AT_NOW, (bytearray(place), number_of(root), root)
+                        ).fetchall()
+                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
+                            return None
                     found = seen.keep(one, key, place, rows)
                     is_now = True
                 there += found
         if is_now:
             return there
-        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
-        return there if seen.version == of.version else None
+        return there if seen.version_now() == of.version else None
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._file.reading:
@@ -180,11 +187,14 @@ class SqliteStore:
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._circuit.trying(), self._file.reading:
             try:
-                with self._file.writing():
-                    of = self._of(self._still_seen(), root)
+                with self._file.writing() as connection:
+                    seen = self._still_seen()
+                    of = self._of(seen, root)
                     if of.known.revision != revision:
                         return None
-                    return Change(self._connection, root, of, self._uses).written(write)
+                    written = Change(connection, seen.cursor, root, of, self._uses).written(write)
+                seen.note_own_write()
+                return written
             except BaseException:
                 self._seen.roots.pop(root, None)  # some of it may be of this write, which was not carried out
                 self._seen = self._begun_anew()
@@ -242,15 +252,13 @@ class SqliteStore:
     def _begun_anew(self, connection: sqlite3.Connection | None = None) -> Seen:
         for root, of in self._seen.roots.items():
             self._highest[root] = max(of.row.revision, self._highest.get(root, 0))
-        return Seen(connection, None if connection is None else connection.cursor())
+        return Seen() if connection is None else Seen(connection, connection.cursor(), self._file.head())
 
-    def _as_it_is_now(self, seen: Seen) -> Seen:
+    def _still_seen(self) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
-        (seen.version,) = seen.cursor.execute(_VERSION).fetchone()
+        seen = self._at_hand()
+        seen.version_now()
         return seen
-
-    def _still_seen(self, *, is_to_be_there: bool = False) -> Seen:
-        return self._as_it_is_now(self._at_hand(is_to_be_there=is_to_be_there))
 
     def _of(self, seen: Seen, root: Root) -> OfRoot:
         of = seen.roots.get(root)

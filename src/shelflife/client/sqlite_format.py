@@ -3,12 +3,12 @@
 # ruff: noqa: S608 - all statements are made of literals
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, digest_in_bytes
 from shelflife.client.stores import StoreError
 from shelflife.client.strategies import broader
 from shelflife.sqlite_files import Kind
@@ -16,13 +16,16 @@ from shelflife.sqlite_files import Kind
 __all__ = [
     "AT",
     "AT_NOW",
+    "IDS_AT",
+    "IDS_OF_ALL_AT",
     "INSERT",
     "KIND",
     "KNOW",
-    "MORE",
     "MOST_TALLIED",
+    "ORDER_BY_USE",
     "PUT_DOWN",
     "ROOT",
+    "TAG",
     "TAGGED",
     "TAG_SIZE",
     "THERE",
@@ -34,10 +37,12 @@ __all__ = [
     "encode_tags",
     "entry_in",
     "implied",
+    "key_of_shape",
+    "narrowest",
     "number_of",
     "path_of",
+    "rows_of",
     "span",
-    "with_shared",
 ]
 
 TAG_SIZE = 8
@@ -50,33 +55,37 @@ _LAST = b"\xff" * 64
 _SCHEMA = """
 create table roots (
     number integer primary key, root text not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
-    entries_at integer not null, held integer not null, gone integer not null, tallies blob not null
+    entries_at integer not null, held integer not null, gone integer not null, tallies blob not null, shapes blob not null
 );
 create table knowledge (number integer primary key, knowledge blob not null);
 create table shapes (
-    root text, operation text, shape blob, held integer not null, primary key (root, operation, shape)
+    root text, operation text, shape blob, held integer, primary key (root, operation, shape)
 ) without rowid;
 create table entries (
-    number integer primary key, id blob not null, root blob not null, place blob not null, slot blob not null,
+    number integer primary key, id blob not null, root blob not null, place blob not null, slot text not null,
     used integer not null, tags blob not null, entry blob not null
 );
 create index entries_by_place on entries (place);
-create index entries_by_use on entries (root, used);
 create table tags (tag blob, number integer, shared integer not null, primary key (tag, number)) without rowid;
 create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
-KIND = Kind("memory", StoreError, 0x5348_4C4D, 8, _SCHEMA, begins_anew=True)
+KIND = Kind("memory", StoreError, 0x5348_4C4D, 9, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
-MORE = "insert into shapes values (?, ?, ?, ?) on conflict do update set held = held + excluded.held"
 KNOW = "insert or replace into knowledge values (?, ?)"
-PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ORDER_BY_USE = "create index if not exists entries_by_use on entries (root, used)"
+"""It is made when the room is first found to be too small: until then nobody asks for that order, and each put would pay for it."""
+
+TAG = "insert into tags values (?, ?, ?)"
 INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
-ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where number = ? and root = ?"
+ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies, shapes from roots where number = ? and root = ?"
 THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
 TAGGED = f"where number in (select number from tags where tag between ? and ?) and {THERE}"
 AT = f"select place, id, entry from entries where place = ? and {THERE}"
+IDS_OF_ALL_AT = "select id, entry from entries where place = ?"
+IDS_AT = f"{IDS_OF_ALL_AT} and {THERE}"
 AT_NOW = f"""
 select id, entry, revision, knowledge_at, shapes_at, entries_at from roots left join entries on place = ? and (roots.gone = 0 or {THERE})
 where roots.number = ? and roots.root = ?
@@ -128,20 +137,41 @@ def path_of(root: Root, tag: str) -> bytes:
     return digest if above is None else path_of(root, above) + digest
 
 
+@lru_cache(maxsize=1024)
+def key_of_shape(operation: str, shape: Shape) -> bytes:
+    """Tells the shapes of a root from each other."""
+    return digest_in_bytes(operation, shape)
+
+
 def implied(tags: Iterable[bytes]) -> set[bytes]:
     """The broader ones of these tags."""
     return {tag[:end] for tag in tags for end in range(TAG_SIZE, len(tag), TAG_SIZE)}
 
 
-def with_shared(tags: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Each of these, which are in order, with how much of it is the same as of the one before: so much of it has been counted already."""
-    before = b""
+def narrowest(root: Root, tags: Iterable[str]) -> list[bytes]:
+    """These tags as they are written, in order, without those that follow from others: a broader one stands right before what is below it."""
+    found: list[bytes] = []
+    for tag in sorted([path_of(root, tag) for tag in tags]):
+        if found and tag.startswith(found[-1]):
+            found[-1] = tag
+        else:
+            found.append(tag)
+    return found
+
+
+def rows_of(tags: Sequence[bytes], number: int | None) -> list[tuple[bytearray, int | None, int]]:
+    """The rows for these, which are in order: each with how much of it is the same as of the one before, and so has been counted already.
+
+    They are bytearrays because Python asks of all other bytes that go into a statement whether somebody would have them written otherwise.
+    """
+    rows, before = [], b""
     for tag in tags:
         shared = 0
-        while tag[shared : shared + TAG_SIZE] == before[shared : shared + TAG_SIZE]:
+        while tag.startswith(before[: shared + TAG_SIZE]) and shared < len(before):
             shared += TAG_SIZE
-        yield tag, shared
+        rows.append((bytearray(tag), number, shared))
         before = tag
+    return rows
 
 
 def span(tag: bytes) -> tuple[bytes, bytes]:

@@ -10,11 +10,13 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Shape
 from shelflife.client.finding import ByShape, Found, watched_by
-from shelflife.client.sqlite_format import entry_in
+from shelflife.client.sqlite_format import IDS_AT, IDS_OF_ALL_AT, entry_in
 from shelflife.client.stores import Known
+from shelflife.wal_index import Head, is_next
 
-__all__ = ["UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
+__all__ = ["MOST_SHAPES_COUNTED", "UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
 
+_VERSION = "pragma data_version"
 _MOST_LOOKS = 4_096
 _MOST_BYTES = 8 * 1024 * 1024
 """What so many looks have found is kept as it was decoded, as long as it was no more than this in the file."""
@@ -39,11 +41,17 @@ class Row(NamedTuple):
     tallies: bytes = b"\x80"
     """How many bear each broad tag."""
 
+    shapes: bytes = b"\x80"
+    """How many there are of each shape, of those that were there first (`key_of_shape`). Of the others the table of shapes says it."""
+
 
 UNTALLIED = b""
 """Stands among the tallies for tags that are not there, though entries may bear them."""
 
 _MOST_TALLIES = 256
+MOST_SHAPES_COUNTED = 64
+"""So many shapes at most are counted in the row of their root, which each write writes anyway."""
+
 _NOT_YET = Row()
 _encode_tallies = msgspec.msgpack.Encoder().encode
 _decode_tallies = msgspec.msgpack.Decoder(dict[bytes, int]).decode
@@ -78,6 +86,22 @@ class OfRoot(msgspec.Struct):
 
     tallies: dict[bytes, int] | None = None
     """The same of broad tags, as it is written down; None until somebody asks."""
+
+    shape_counts: dict[bytes, int] | None = None
+    """How many there are of each shape, as far as it is written down with the root; None until somebody asks."""
+
+    is_in_order: bool = False
+    """Whether the order of use is known to be at hand."""
+
+    def counted_shapes(self) -> dict[bytes, int]:
+        """How many there are of each shape, of those that are counted here."""
+        if self.shape_counts is None:
+            self.shape_counts = _decode_tallies(self.row.shapes)
+        return self.shape_counts
+
+    def shapes_written_down(self) -> bytes:
+        """The same, for the file."""
+        return self.row.shapes if self.shape_counts is None else _encode_tallies(self.shape_counts)
 
     def tallied(self) -> dict[bytes, int]:
         """How many entries bear each broad tag; none where it is not there, unless there were too many (`UNTALLIED`)."""
@@ -119,7 +143,7 @@ class OfRoot(msgspec.Struct):
         if self.row.shapes_at != row.shapes_at:
             self.shapes = {}
         if self.row.entries_at != row.entries_at:
-            self.counts, self.tallies = {}, None
+            self.counts, self.tallies, self.shape_counts = {}, None, None
             for shapes in self.shapes.values():
                 for one in shapes.values():
                     one.by_key = {}
@@ -133,14 +157,50 @@ class Seen(msgspec.Struct):
 
     connection: sqlite3.Connection | None = None
     cursor: Any = None
+    head: Head | None = None
     version: int = -1
     """As long as the file is at this one, nobody else has written."""
+
+    head_at_version: bytes = b""
+    """As long as the head is so, the file is at that version. None is so if that cannot be told."""
 
     roots: dict[str, OfRoot] = {}
     kept: deque[tuple[dict[bytes, tuple[Found, ...]], bytes, int]] = msgspec.field(default_factory=deque)
     """The looks whose answers are kept, the oldest first: where each is, and how much it was in the file."""
 
     byte_count: int = 0
+
+    def version_now(self) -> int:
+        """The version that the file has now."""
+        head = self.head
+        if head is None:
+            (self.version,) = self.cursor.execute(_VERSION).fetchone()
+            return self.version
+        now = head.raw
+        if now != self.head_at_version:
+            (self.version,) = self.cursor.execute(_VERSION).fetchone()
+            # Two race here: this look, and whoever writes. The head belongs to the version if it was so before and after.
+            self.head_at_version = now if head.raw == now else b""
+        return self.version
+
+    def note_own_write(self) -> None:
+        """A transaction of this connection is written, which has changed something: the head, and not the version."""
+        if self.head is not None:
+            now = self.head.raw
+            if is_next(now, self.head_at_version):  # else somebody has written after it
+                self.head_at_version = now
+
+    def rows_at(self, place: bytes, of: OfRoot) -> list[Sequence[Any]] | None:
+        """The id and the entry of all that is at a place, if nobody else has written since the root was looked at; None if that is not known.
+
+        Two race here: this look, and whoever writes. It has seen what it was meant to see if the head was so before and after.
+        """
+        head, before = self.head, self.head_at_version
+        if head is None or of.version != self.version or head.raw != before:
+            return None
+        statement = IDS_AT if of.row.gone_count else IDS_OF_ALL_AT
+        rows: list[Sequence[Any]] = self.cursor.execute(statement, (bytearray(place),)).fetchall()
+        return rows if head.raw == before else None
 
     def keep(
         self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]

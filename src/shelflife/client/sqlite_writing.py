@@ -8,7 +8,6 @@ two for each. So the file never grows for it.
 # ruff: noqa: S608 - all statements are made of literals
 
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import starmap
 from typing import Any
@@ -20,9 +19,10 @@ from shelflife.client.finding import ByShape
 from shelflife.client.sqlite_format import (
     INSERT,
     KNOW,
-    MORE,
     MOST_TALLIED,
+    ORDER_BY_USE,
     PUT_DOWN,
+    TAG,
     TAG_SIZE,
     TAGGED,
     THERE,
@@ -33,18 +33,21 @@ from shelflife.client.sqlite_format import (
     encode_tags,
     entry_in,
     implied,
+    key_of_shape,
+    narrowest,
     number_of,
     path_of,
+    rows_of,
     span,
-    with_shared,
 )
-from shelflife.client.sqlite_seen import UNTALLIED, OfRoot, Row, Shapes
+from shelflife.client.sqlite_seen import MOST_SHAPES_COUNTED, UNTALLIED, OfRoot, Row, Shapes
 from shelflife.client.sqlite_uses import Uses
 from shelflife.client.stores import Filed, Known, Write, Written, revision_after
 
 __all__ = ["Change", "shapes_in"]
 
 _TRIMMED_BEFORE = 16
+_ONE_SHAPE = "where root = ? and operation = ? and shape = ?"
 _ALWAYS_GONE = 1_024
 """So many that have gone may stay in the file, however little is held."""
 
@@ -62,15 +65,19 @@ def shapes_in(connection: sqlite3.Connection, of: OfRoot, root: Root, operation:
 class Change:
     """What a write changes of its root. It is carried out in a transaction of its owner, who has seen the root in it (`of`)."""
 
-    def __init__(self, connection: sqlite3.Connection, root: Root, of: OfRoot, uses: Uses) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, cursor: sqlite3.Cursor, root: Root, of: OfRoot, uses: Uses
+    ) -> None:
         self._connection = connection
+        self._cursor = cursor
+        """Each statement has been read to its end when the next one comes: to make one for each would take a tenth of a put."""
         self._uses = uses
         self._root = root
         self._of = of
         self._name = path_of(root, "")
         self._held_count = of.row.held_count
         self._gone_count = of.row.gone_count
-        self._by_shape: Counter[tuple[str, Shape]] = Counter()
+        self._by_shape: dict[tuple[str, Shape], int] = {}
         """By operation and shape: how many more there are of it."""
         self._are_shapes_moved = self._are_entries_moved = False
 
@@ -112,14 +119,18 @@ class Change:
             self._held_count,
             self._gone_count,
             of.written_down() if self._are_entries_moved else before.tallies,
+            of.shapes_written_down() if self._are_entries_moved else before.shapes,
         )
         of.known = Known(write.knowledge, revision)
-        self._execute(PUT_DOWN, number_of(self._root), self._root, *of.row)
+        *numbers, tallies, shapes = of.row
+        blobs = bytearray(tallies), bytearray(shapes)  # see `rows_of`
+        self._cursor.execute(PUT_DOWN, (number_of(self._root), self._root, *numbers, *blobs))
 
     def _put(self, filed: Filed, written: Written) -> None:
-        entry, place, slot = filed.entry, bytes.fromhex(filed.entry.place), filed.slot.encode()
-        number, used, before = None, self._uses.now(), None
-        if self._execute("select 1 from entries where place = ?", place).fetchone():
+        entry, execute, uses = filed.entry, self._cursor.execute, self._uses
+        place, slot = bytearray.fromhex(entry.place), filed.slot  # see `rows_of`
+        number, used, before = None, uses.now(), None
+        if execute("select 1 from entries where place = ?", (place,)).fetchone():
             gone = "select number from gone where root = ? and number in (select number from entries where place = ?)"
             self._take_out(gone, self._name, place)
             rivals = self._rows("where place = ? and slot = ?", place, slot)
@@ -130,14 +141,13 @@ class Change:
                     entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
                 else:
                     written.dropped.append((rival, ""))
-        tags = {path_of(entry.root, tag) for tag in filed.tags}
-        tags -= implied(tags)
-        values = bytes.fromhex(entry.id), self._name, place, slot, used, encode_tags(list(tags))
-        number = self._execute(INSERT, number, *values, encode(entry)).lastrowid
-        rows_of_tags = [(tag, number, shared) for tag, shared in with_shared(sorted(tags))]
-        self._connection.executemany("insert into tags values (?, ?, ?)", rows_of_tags)
+        tags, id = narrowest(entry.root, filed.tags), bytearray.fromhex(entry.id)
+        blobs = bytearray(encode_tags(tags)), bytearray(encode(entry))
+        number = execute(INSERT, (number, id, bytearray(self._name), place, slot, used, *blobs)).lastrowid
+        for tagged in rows_of(tags, number):
+            execute(TAG, tagged)
         self._note(entry, tags, 1)
-        self._uses.place(entry.id, entry.place)
+        uses.place(entry.id, entry.place)
         if before is None or entry.renews(before):
             written.stored.append(entry)
 
@@ -158,11 +168,12 @@ class Change:
         """An entry with these tags has come (1) or gone (-1)."""
         self._are_entries_moved = True
         self._held_count += count
-        shape, of = entry.condition.shape, self._of
-        self._by_shape[entry.operation, shape] += count
+        shape, of, by_shape = entry.condition.shape, self._of, self._by_shape
+        kind = entry.operation, shape
+        by_shape[kind] = by_shape.get(kind, 0) + count
         tallies = of.tallied()
         is_of_all = UNTALLIED not in tallies
-        for tag in {tag[:end] for tag in tags for end in (TAG_SIZE, MOST_TALLIED)}:
+        for tag in {*[tag[:TAG_SIZE] for tag in tags], *[tag[:MOST_TALLIED] for tag in tags]}:
             if is_of_all or tag in tallies:
                 tallies[tag] = tallies.get(tag, 0) + count
         of.lose(entry, shape)
@@ -171,6 +182,9 @@ class Change:
 
     def _trim(self, capacity: int) -> list[Entry]:
         """Take out what was not used for the longest time. What has gone is not to pile up before it."""
+        if not self._of.is_in_order:
+            self._execute(ORDER_BY_USE)
+            self._of.is_in_order = True
         self._uses.write(self._connection, len(self._uses))
         first = "select number from entries where root = ? order by used limit ?"
         gone = f"select number from gone where root = ? and number in ({first})"
@@ -195,20 +209,30 @@ class Change:
 
     def _put_down_shapes(self) -> None:
         """How many there are of each shape that has become more or less. A shape goes with the last that has it."""
-        one = "where root = ? and operation = ? and shape = ?"
+        counts = self._of.counted_shapes() if self._by_shape else {}
         for (operation, shape), count in self._by_shape.items():
             shapes = shapes_in(self._connection, self._of, self._root, operation)
+            key, is_left = key_of_shape(operation, shape), True
+            if key in counts:
+                counts[key] += count
+                is_left = counts[key] > 0
+                if is_left:
+                    continue  # as mostly
+                del counts[key]
             named = self._root, operation, encode(shape)
-            if count > 0:
-                self._execute(MORE, *named, count)
-                if shape not in shapes:
-                    shapes[shape] = ByShape(shape)
-                    self._are_shapes_moved = True
-            elif count < 0:
-                self._execute(f"update shapes set held = held + ? {one}", count, *named)
-                if self._execute(f"delete from shapes {one} and held <= 0", *named).rowcount:
-                    shapes.pop(shape, None)
-                    self._are_shapes_moved = True
+            if shape not in shapes:
+                held = None if len(counts) < MOST_SHAPES_COUNTED else count
+                if held is None:
+                    counts[key] = count
+                self._execute("insert into shapes values (?, ?, ?, ?)", *named, held)
+                shapes[shape] = ByShape(shape)
+                self._are_shapes_moved = True
+                continue
+            if is_left:
+                self._execute(f"update shapes set held = held + ? {_ONE_SHAPE}", count, *named)
+            if self._execute(f"delete from shapes {_ONE_SHAPE} and ifnull(held, 0) <= 0", *named).rowcount:
+                del shapes[shape]
+                self._are_shapes_moved = True
 
     def _by_id(self, id: str) -> tuple[Any, ...]:
         """Where an entry is. It is looked for everywhere if nobody here has looked at it before."""
@@ -222,4 +246,4 @@ class Change:
         return [*starmap(FiledRow, self._execute(statement, *values))]
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(statement, values)
+        return self._cursor.execute(statement, values)
