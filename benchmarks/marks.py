@@ -66,8 +66,9 @@ REMARKS = {
         "The floor is our statements on a file that our store has filled, with values that were worked out before: no memory, no store, no check."
         " What ours takes beyond it is the entry itself, with three digests, its tags, and two looks at whether the file is there and as it was.",
         "Where ours is behind: a first look decodes a fix and works out its place by a digest, where the others hand out bytes by a key that they"
-        " are given; and a put finds a fix by its place, by each table and by the policy, and counts these, so that not even the floor is ahead"
-        " of diskcache, which keeps a single tag. The hand-made index is the like comparison: it has the tags of tables and rows.",
+        " are given; a recall that is kept has to ask whether the file is still so, which neither of the others does; and a put files a fix by its"
+        " place, by each table and by the policy, and counts these, where diskcache keeps a single tag. The hand-made index is the like comparison:"
+        " it has the tags of tables and rows.",
         "diskcache (`Cache` with an index of its tags, WAL, `synchronous = normal`): `get`, `set` with the row as the one tag that an item can"
         " have, `evict`. It keeps no way from a table to its fixes.",
         "Eviction here is the store's `write` alone, for a like comparison; above it is `memory.observe` from end to end.",
