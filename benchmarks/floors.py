@@ -92,9 +92,9 @@ class BareFile:
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
         os.stat(self._folder)  # noqa: PTH116 - as the store does it
-        head = None if self._head is None else self._head.raw
-        if head is None or head != self._head_seen:
-            self._head_seen = head or b""
+        head = b"" if self._head is None else self._head.read()
+        if not head or head != self._head_seen:
+            self._head_seen = head
             self._version = self._cursor.execute("pragma data_version").fetchone()[0]
         return self._version
 

@@ -1,6 +1,5 @@
 """The head of the index to a journal: another one after each write, whoever writes."""
 
-import mmap
 import sqlite3
 from contextlib import closing
 
@@ -39,15 +38,15 @@ def version(connection):
 
 def test_the_head_is_another_one_after_a_write_and_the_same_after_a_look(path, connection):
     head = head_of(str(path))
-    before = head.raw
+    before = head.read()
     assert connection.execute("select count(*) from rows").fetchone() == (0,)
-    assert head.raw == before
+    assert head.read() == before
     with closing(connected(path)) as other:
         other.execute("insert into rows values (1)")
-        assert head.raw != before
-        assert is_next(head.raw, before)
+        assert head.read() != before
+        assert is_next(head.read(), before)
         other.execute("insert into rows values (2)")
-        assert not is_next(head.raw, before)
+        assert not is_next(head.read(), before)
 
 
 def test_what_was_carried_over_into_the_file_leaves_the_head_as_it_was(path, connection):
@@ -55,11 +54,11 @@ def test_what_was_carried_over_into_the_file_leaves_the_head_as_it_was(path, con
     with closing(connected(path)) as other:
         for number in range(3):
             other.execute("insert into rows values (?)", (number,))
-            assert head.raw != before
-            before, seen = head.raw, version(connection)
+            assert head.read() != before
+            before, seen = head.read(), version(connection)
             other.execute("pragma wal_checkpoint(truncate)")
-            assert head.raw != before or version(connection) == seen
-            before = head.raw
+            assert head.read() != before or version(connection) == seen
+            before = head.read()
 
 
 def test_of_a_file_that_is_not_open_here_there_is_none(path, tmp_path):
@@ -70,16 +69,25 @@ def test_of_a_file_that_is_not_open_here_there_is_none(path, tmp_path):
     assert head_of(str(path)) is None
 
 
+def test_a_head_whose_connection_was_closed_is_like_no_other(path, connection):
+    head, before = head_of(str(path)), head_of(str(path)).read()
+    connection.close()
+    assert head.read() == b""
+    with path.with_name("something else").open("w+b") as other:  # takes the place of what was closed
+        other.write(b"x" * 200)
+        other.flush()
+        assert head.read() not in (before, before[:10])
+
+
 def test_where_something_else_has_the_index_open_too_neither_is_read(path, connection):
     index = path.with_name(f"{path.name}-shm").open("rb")  # to close it now would give up the locks of SQLite
-    with mmap.mmap(index.fileno(), 0, prot=mmap.PROT_READ):
-        assert head_of(str(path)) is None
-        connection.close()
+    assert head_of(str(path)) is None
+    connection.close()
     index.close()
 
 
-def test_where_nothing_tells_what_is_mapped_there_is_none(path, connection, monkeypatch):
-    monkeypatch.setattr("shelflife.wal_index._MAPS", f"{path}-nowhere")
+def test_where_nothing_tells_what_is_open_there_is_none(path, connection, monkeypatch):
+    monkeypatch.setattr("shelflife.wal_index._OPEN_FILES", f"{path}-nowhere")
     assert head_of(str(path)) is None
 
 
@@ -122,7 +130,7 @@ def test_whoever_has_written_each_look_finds_what_is_there(tmp_path_factory, ste
 @pytest.mark.parametrize("is_at_hand", [True, False])
 def test_a_memory_is_the_same_with_and_without_the_index_at_hand(path, monkeypatch, is_at_hand):
     if not is_at_hand:
-        monkeypatch.setattr("shelflife.wal_index._MAPS", f"{path}-nowhere")
+        monkeypatch.setattr("shelflife.wal_index._OPEN_FILES", f"{path}-nowhere")
     with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
         put(store, entry())
         assert len(store.find(ORIGIN, "POST /x", {"plan": "basic"})[1]) == 1

@@ -1,18 +1,17 @@
 """Whether anybody has written to a SQLite file, by the head of the index to its journal, which all processes share.
 
 SQLite itself finds out so at the start of each transaction: it compares the head that it has seen with the one that is there. Whoever asks
-it to do that has it take two locks, which costs as much as all else that a recall does. So the same bytes are read where SQLite has them in
-the memory of this process. Nothing is opened for it: to close a file that SQLite has locked would give up its locks.
+it to do that has it take two locks, which costs as much as all else that a recall does. So the same bytes are read, through the file that
+SQLite has open. None is opened for it: to close a file that SQLite has locked would give up its locks.
 """
 
 import os
 import sys
 from contextlib import suppress
-from typing import Protocol
 
 __all__ = ["Head", "head_of", "is_next"]
 
-_MAPS = "/proc/self/maps"
+_OPEN_FILES = "/proc/self/fd"
 _HEAD_SIZE = 96
 """The head is there twice, so that one that is half written is told from a whole one."""
 
@@ -20,12 +19,21 @@ _COUNT = slice(8, 12)
 """Where the number of transactions stands in it."""
 
 
-class Head(Protocol):
-    """The head of an index. It can be read for as long as the connection is open through which SQLite has it."""
+class Head:
+    """The head of an index, for as long as the connection is open through which SQLite has it. After that it is nothing, or like no other."""
 
-    @property
-    def raw(self) -> bytes:
-        """As it is now. It is another one after each transaction that has written."""
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> bytes:
+        """As it is now; empty where that cannot be told. It is another one after each transaction that has written."""
+        try:
+            head = os.pread(self._descriptor, _HEAD_SIZE, 0)
+        except OSError:
+            return b""
+        return head if len(head) == _HEAD_SIZE else b""
 
 
 def head_of(file: str) -> Head | None:
@@ -33,20 +41,16 @@ def head_of(file: str) -> Head | None:
 
     Another copy of SQLite may have it open in this process too, and let go of it at any time: then neither is read.
     """
-    index = os.fsencode(f"{file}-shm")
-    with suppress(OSError, ValueError, ImportError), open(_MAPS, "rb") as maps:  # noqa: PTH123 - not imported here
-        mapped = [line.rstrip(b"\n").split(None, 5) for line in maps]
-        starts = [
-            one[0].partition(b"-")[0] for one in mapped if one[2].strip(b"0") == b"" and one[5:] == [index]
-        ]
-        if len(starts) == 1:
-            import ctypes  # a few milliseconds, which only those pay who have a file
-
-            return (ctypes.c_char * _HEAD_SIZE).from_address(int(starts[0], 16))
-    return None
+    index, found = f"{file}-shm", []
+    with suppress(OSError):
+        for name in os.listdir(_OPEN_FILES):  # noqa: PTH208 - paths are not imported here
+            with suppress(OSError):  # it has just been closed
+                if os.readlink(f"{_OPEN_FILES}/{name}") == index:  # noqa: PTH115
+                    found.append(int(name))
+    return Head(found[0]) if len(found) == 1 else None
 
 
 def is_next(head: bytes, before: bytes) -> bool:
     """Whether just one transaction has been written between two heads."""
     counts = [int.from_bytes(one[_COUNT], sys.byteorder) for one in (before, head)]
-    return len(before) == _HEAD_SIZE and counts[0] + 1 == counts[1]
+    return len(before) == len(head) == _HEAD_SIZE and counts[0] + 1 == counts[1]

@@ -162,7 +162,7 @@ class Seen(msgspec.Struct):
     """As long as the file is at this one, nobody else has written."""
 
     head_at_version: bytes = b""
-    """As long as the head is so, the file is at that version. None is so if that cannot be told."""
+    """As long as the head is so, the file is at that version. Empty if that cannot be told."""
 
     roots: dict[str, OfRoot] = {}
     kept: deque[tuple[dict[bytes, tuple[Found, ...]], bytes, int]] = msgspec.field(default_factory=deque)
@@ -176,17 +176,17 @@ class Seen(msgspec.Struct):
         if head is None:
             (self.version,) = self.cursor.execute(_VERSION).fetchone()
             return self.version
-        now = head.raw
-        if now != self.head_at_version:
+        now = head.read()
+        if not now or now != self.head_at_version:
             (self.version,) = self.cursor.execute(_VERSION).fetchone()
             # Two race here: this look, and whoever writes. The head belongs to the version if it was so before and after.
-            self.head_at_version = now if head.raw == now else b""
+            self.head_at_version = now if head.read() == now else b""
         return self.version
 
     def note_own_write(self) -> None:
         """A transaction of this connection is written, which has changed something: the head, and not the version."""
         if self.head is not None:
-            now = self.head.raw
+            now = self.head.read()
             if is_next(now, self.head_at_version):  # else somebody has written after it
                 self.head_at_version = now
 
@@ -196,11 +196,11 @@ class Seen(msgspec.Struct):
         Two race here: this look, and whoever writes. It has seen what it was meant to see if the head was so before and after.
         """
         head, before = self.head, self.head_at_version
-        if head is None or of.version != self.version or head.raw != before:
+        if head is None or not before or of.version != self.version or head.read() != before:
             return None
         statement = IDS_AT if of.row.gone_count else IDS_OF_ALL_AT
         rows: list[Sequence[Any]] = self.cursor.execute(statement, (bytearray(place),)).fetchall()
-        return rows if head.raw == before else None
+        return rows if head.read() == before else None
 
     def keep(
         self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]
