@@ -46,6 +46,8 @@ class Pin(msgspec.Struct, eq=False):
     asked: tuple[Any, ...] = ()
     is_heard: bool = True
     """Whether what the client sends is kept. Without a policy nobody asks for it."""
+    is_plain: bool = False
+    """Whether the client says nothing to the contract, and is told something: then a response carries the stamp's members and no more."""
     precondition: Precondition | None = None
     """What the client wants to be sure of before the request is carried out."""
     is_at_the_end: bool = True

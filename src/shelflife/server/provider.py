@@ -143,7 +143,7 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._shown: tuple[State, Face, Stamp] | None = None
+        self._shown: tuple[State, Face, Stamp, bool] | None = None
         """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
@@ -293,8 +293,10 @@ class Provider(Forked):
         state, shown = registry.state, self._shown
         if shown is None or shown[0] is not state:
             face = face_of(state, self.level)
-            shown = self._shown = (state, face, face.stamp if self.level else NO_STAMP)
-        return Pin(state, shown[1], shown[2], find_operation, self.counts, asked, self.policies.are_any)
+            stamp = face.stamp if self.level else NO_STAMP
+            shown = self._shown = (state, face, stamp, bool(stamp.members))
+        _, face, stamp, is_plain = shown
+        return Pin(state, face, stamp, find_operation, self.counts, asked, self.policies.are_any, is_plain)
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
