@@ -122,7 +122,7 @@ class UnderContract:
             pin.is_over = True
             if outer is not None and not outer.is_over:
                 provider.pinned.set(outer)
-        if response.was_held or pin.listening is not None or pin.precondition is not None:
+        if not pin.is_plain:
             await self._end(pin, response, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -143,8 +143,9 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._shown: tuple[State, Face, Stamp, bool] | None = None
-        """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
+        self._shown: tuple[State, Face, Stamp, bool, Tables] | None = None
+        """What a state shows to most clients, what their responses carry, if anything, and what policies see. It is of the state that was
+        asked for last."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
             self.registry,
@@ -294,9 +295,10 @@ class Provider(Forked):
         if shown is None or shown[0] is not state:
             face = face_of(state, self.level)
             stamp = face.stamp if self.level else NO_STAMP
-            shown = self._shown = (state, face, stamp, bool(stamp.members))
-        _, face, stamp, is_plain = shown
-        return Pin(state, face, stamp, find_operation, self.counts, asked, self.policies.are_any, is_plain)
+            shown = self._shown = (state, face, stamp, bool(stamp.members), self._views_of(state))
+        _, face, stamp, is_plain, tables = shown
+        is_heard = self.policies.are_any
+        return Pin(state, face, stamp, find_operation, self.counts, asked, is_heard, is_plain, tables)
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -392,23 +394,27 @@ class Provider(Forked):
             if seen is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
-                apps, known, state, concerned = self.apps, self.policies, pin.state, None
-                policies, views = known.for_every, self._views
-                if policies is None or operation is not None or known.are_for_one or apps.is_noting_checks:
-                    concerned = apps.operation_of(operation, pin)
+                known, concerned = self.policies, None
+                policies = known.for_every
+                if (
+                    policies is None
+                    or operation is not None
+                    or known.are_for_one
+                    or self.apps.is_noting_checks
+                ):
+                    concerned = self.apps.operation_of(operation, pin)
                     policies = known.concerning(concerned)
-                tables = views[1] if views[0] is state else self._views_of(state)
-                found = found_by(policies, seen, tables)
+                found = found_by(policies, seen, pin.tables or self._views_of(pin.state))
                 if found or self.readers.looks_left:
                     given = Given(request, pin.body, pin.asked_for)
-                    if violations := self._told(found, given, concerned, state, pin):
-                        raise Rejected(violations, state)
+                    if violations := self._told(found, given, concerned, pin.state, pin):
+                        raise Rejected(violations, pin.state)
                 elif self.clients is not None and self.clients.are_counted:
                     fields = Given(request, pin.body, pin.asked_for).fields
-                    self.clients.note(pin.headers, concerned, fields, (), state)
+                    self.clients.note(pin.headers, concerned, fields, (), pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
-            pin.has_violations = True
+            pin.has_violations, pin.is_plain = True, False
             self._tell(pin, failure)
             raise
         self.counts.passed += 1
