@@ -409,9 +409,8 @@ class Provider(Forked):
                     given = Given(request, pin.body, pin.asked_for)
                     if violations := self._told(found, given, concerned, pin.state, pin):
                         raise Rejected(violations, pin.state)
-                elif self.clients is not None and self.clients.are_counted:
-                    fields = Given(request, pin.body, pin.asked_for).fields
-                    self.clients.note(pin.headers, concerned, fields, (), pin.state)
+                elif self.clients is not None and self.clients.counted:
+                    self.clients.note(pin.headers, concerned, seen, (), pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations, pin.is_plain = True, False

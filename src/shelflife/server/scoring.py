@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from shelflife.contract.when import names_in
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
+from shelflife.server.reads import Request
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
@@ -110,8 +112,8 @@ class Clients(Forked):
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
-        self._counted: dict[tuple[str, str], dict[str, None]] = {}
-        """The fields that these are about, by client and operation."""
+        self.counted: dict[tuple[str, str], dict[str, None]] = {}
+        """The fields that these are about, by client and operation. Where there are none, it need not be noted what is let through."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._fixes: dict[str, dict[str, Given]] = {}
@@ -126,11 +128,6 @@ class Clients(Forked):
         self._repeated_in: State | None = None
         """The state that all of them were let through in."""
 
-    @property
-    def are_counted(self) -> bool:
-        """Whether it is counted which requests are let through."""
-        return bool(self._counted)
-
     def note(
         self,
         headers: Callable[[], Mapping[str, str]],
@@ -139,7 +136,10 @@ class Clients(Forked):
         found: Iterable[Violation],
         state: State,
     ) -> None:
-        """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
+        """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault.
+
+        Of one that was let through, the fields may be as policies see them: mostly it is only counted, and need not be looked into.
+        """
         try:
             if not found:
                 self._note_passed(headers, operation or "", fields, state)
@@ -281,10 +281,10 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
-        if not self._counted or (self.reads is None and self._room_at() is None):
+        if not self.counted or (self.reads is None and self._room_at() is None):
             return  # nobody knows how long it takes to tell who is asking
         client = self._name_of(headers())
-        names = self._counted.get((client, operation))
+        names = self.counted.get((client, operation))
         if names is None:
             return
         sent = client, operation, hash(_encode([*map(fields.get, names)]))
@@ -299,7 +299,10 @@ class Clients(Forked):
                 self._look_at(state)
                 if len(self._repeated) >= _MOST_REPEATED:
                     self._count_repeated()
-                self._repeated[sent] = _Repeated(client, self._like_ones(client, operation, fields, state))
+                looked_into = fields._fields if isinstance(fields, Request) else fields
+                self._repeated[sent] = _Repeated(
+                    client, self._like_ones(client, operation, looked_into, state)
+                )
 
     def _like_ones(
         self, client: str, operation: str, fields: Mapping[str, Any], state: State
@@ -339,14 +342,15 @@ class Clients(Forked):
         if len(shapes) < _MOST_SHAPES:
             shape = lesson.policy, lesson.type, lesson.reads, lesson.sets
             shapes[shape] = self._begun(lesson.operation, shape)
-            names = self._counted.setdefault((client, lesson.operation), {})
-            names.update(dict.fromkeys((*lesson.reads, *lesson.sets)))
+            names = self.counted.setdefault((client, lesson.operation), {})
+            # Interned, as the names of a model's fields are: what is seen of a request at first is found by that.
+            names.update(dict.fromkeys(map(intern, (*lesson.reads, *lesson.sets))))
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
                 for at in self._shapes.pop(gone):
-                    self._counted.pop((gone, at), None)
+                    self.counted.pop((gone, at), None)
 
     def _cell(self, place: tuple[str, str], lesson: Lesson, state: State) -> Cell:
         """Where what happens to a lesson now is counted."""
