@@ -115,8 +115,10 @@ def stamped(body: bytes, stamp: Stamp) -> bytes:
         _check_unstamped(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b""
-    if body[1] != _QUOTE and not body.strip(b"{}" + _WHITE_SPACE):
-        return b"{" + stamp.members + b"}"
+    if body[1] != _QUOTE:
+        body = body.strip(_WHITE_SPACE)
+        if not body.strip(b"{}" + _WHITE_SPACE):
+            return b"{" + stamp.members + b"}"
     return body[:-1] + stamp.ending
 
 
