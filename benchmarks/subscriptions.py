@@ -201,27 +201,26 @@ def hand_written_app() -> FastAPI:
 
 
 class _Adds:
-    """An ASGI middleware that adds members to every body, which must be a JSON object in one piece, with its length among the headers."""
+    """An ASGI middleware that adds the same to every body, which must be a JSON object in one piece, with its length as the first header.
+    What it is given it changes in place."""
 
-    def __init__(self, app: ASGIApp, members: bytes) -> None:
+    def __init__(self, app: ASGIApp, ending: bytes) -> None:
         self.app = app
-        self._members = members
+        self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message = {}
+        start: Message | None = None
+        ending = self._ending
 
         async def pass_on(message: Message) -> None:
             nonlocal start
-            if message["type"] == "http.response.start":
+            if start is None:
                 start = message
                 return
-            body = b"".join((message["body"][:-1], b",", self._members, b"}"))
-            length = b"content-length", b"%d" % len(body)
-            headers = [
-                length if name == b"content-length" else (name, value) for name, value in start["headers"]
-            ]
-            await send({**start, "headers": headers})
-            await send({**message, "body": body})
+            message["body"] = body = message["body"][:-1] + ending
+            start["headers"][0] = b"content-length", b"%d" % len(body)
+            await send(start)
+            await send(message)
 
         await self.app(scope, receive, pass_on)
 
@@ -230,8 +229,11 @@ def unasked_app(table_count: int) -> FastAPI:
     """With the least that puts a stamp into a body: it does not ask what the body is, which state holds, or whether it may be told."""
     provider = _provider(table_count)
     app = _app(None)
-    app.add_middleware(_Adds, members=provider.face(provider.state, {}).stamp.members)
+    app.add_middleware(_Adds, ending=provider.face(provider.state, {}).stamp.ending)
     return app
+
+
+_JSON = (b"content-type", b"application/json")
 
 
 class _KeepsItsWord:
@@ -241,35 +243,29 @@ class _KeepsItsWord:
     def __init__(self, app: ASGIApp, provider: Provider) -> None:
         self.app = app
         self._registry = provider.registry
-        self._members = provider.face(provider.state, {}).stamp.members
+        self._ending = provider.face(provider.state, {}).stamp.ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = _pinned.set(self._registry.state)
-        start: Message = {}
+        _pinned.set(self._registry.state)
+        start: Message | None = None
+        ending = self._ending
 
         async def pass_on(message: Message) -> None:
             nonlocal start
-            if message["type"] == "http.response.start":
+            if start is None:
                 start = message
                 return
-            body, headers = message["body"], [*start["headers"]]
-            if (
-                200 <= start["status"] < 300
-                and headers[1] == (b"content-type", b"application/json")
-                and _taken(body) == _NONE_TAKEN
-            ):
-                body = b"".join((body[:-1], b",", self._members, b"}"))
-                headers[0] = b"content-length", b"%d" % len(body)
-            await send({**start, "headers": headers})
-            await send({**message, "body": body})
+            body, headers = message["body"], start["headers"]
+            if 200 <= start["status"] < 300 and headers[1] == _JSON and _taken(body) == _NONE_TAKEN:
+                body = body[:-1] + ending
+                headers = [(b"content-length", b"%d" % len(body)), _JSON]
+            await send({"type": "http.response.start", "status": start["status"], "headers": headers})
+            await send({"type": "http.response.body", "body": body})
 
-        try:
-            await self.app(scope, receive, pass_on)
-        finally:
-            _pinned.reset(token)
+        await self.app(scope, receive, pass_on)
 
 
-class _Taken(msgspec.Struct):
+class _Taken(msgspec.Struct, gc=False):
     """The members of an object that are called as those of a stamp."""
 
     table_versions: msgspec.Raw | None = None
@@ -303,8 +299,7 @@ class _Refused(Exception):
 
 
 _asked: ContextVar[_Asked] = ContextVar("asked")
-_SAID_TO_THE_CONTRACT = tuple(name.lower().encode() for name in (AT_HEADER, PRECONDITION_HEADER))
-_PLAIN = frozenset({str, int, bool, type(None)})
+_SAID_TO_THE_CONTRACT = frozenset(name.lower().encode() for name in (AT_HEADER, PRECONDITION_HEADER))
 
 
 class _KeepsEveryWord:
@@ -315,18 +310,20 @@ class _KeepsEveryWord:
     def __init__(self, app: ASGIApp, provider: Provider) -> None:
         self.app = app
         self._registry = provider.registry
-        self._members = provider.face(provider.state, {}).stamp.members
+        self._ending = provider.face(provider.state, {}).stamp.ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if any(name in _SAID_TO_THE_CONTRACT for name, _ in scope["headers"]):
-            raise NotImplementedError
+        for name, _ in scope["headers"]:
+            if name in _SAID_TO_THE_CONTRACT:
+                raise NotImplementedError
         asked = _Asked(self._registry.state)
-        token = _asked.set(asked)
+        _asked.set(asked)
         start: Message | None = None
+        ending = self._ending
 
         async def heard() -> Message:
             message = await receive()
-            asked.body += message.get("body", b"")
+            asked.body = asked.body + message["body"] if asked.body else message["body"]
             return message
 
         async def pass_on(message: Message) -> None:
@@ -336,16 +333,12 @@ class _KeepsEveryWord:
             elif start is None:
                 await send(message)
             else:
-                body, headers = message["body"], [*start["headers"]]
-                if (
-                    200 <= start["status"] < 300
-                    and headers[1] == (b"content-type", b"application/json")
-                    and _taken(body) == _NONE_TAKEN
-                ):
-                    body = b"".join((body[:-1], b",", self._members, b"}"))
-                    headers[0] = b"content-length", b"%d" % len(body)
-                await send({**start, "headers": headers})
-                await send({**message, "body": body})
+                body, headers = message["body"], start["headers"]
+                if 200 <= start["status"] < 300 and headers[1] == _JSON and _taken(body) == _NONE_TAKEN:
+                    body = body[:-1] + ending
+                    headers = [(b"content-length", b"%d" % len(body)), _JSON]
+                await send({"type": "http.response.start", "status": start["status"], "headers": headers})
+                await send({"type": "http.response.body", "body": body})
 
         try:
             await self.app(scope, heard, pass_on)
@@ -353,8 +346,6 @@ class _KeepsEveryWord:
             body = msgspec.json.encode({"fix": refused.args, "for": msgspec.Raw(asked.body)})
             await send({"type": "http.response.start", "status": 422, "headers": []})
             await send({"type": "http.response.body", "body": body})
-        finally:
-            _asked.reset(token)
 
 
 def _promo_by_hand(fields: dict[str, Any], tables: Any) -> tuple[str, str] | None:
@@ -377,8 +368,6 @@ def _check_every_word(wanted: Subscription) -> None:
     asked = _asked.get()
     asked.is_let_in = True
     fields = wanted.__dict__
-    if not _PLAIN.issuperset(map(type, fields.values())):
-        raise NotImplementedError
     for policy in (_promo_by_hand, _currency_by_hand):
         found = policy(fields, asked.state.tables)
         if found is not None:

@@ -39,7 +39,7 @@ headers = st.lists(
     max_size=4,
 )  # fmt: skip
 bodies = st.sampled_from([
-    b"{}", b" {}\n", b'{"a": 1}', b'\r\n{"a":{"at":1}} ', '{"ä":"ö"}'.encode(), b'{"at":1}', b'{"\\u0061t":1}',
+    b"{}", b" {}\n", b' {"a":2}', b'{"a": 1}', b'\r\n{"a":{"at":1}} ', '{"ä":"ö"}'.encode(), b'{"at":1}', b'{"\\u0061t":1}',
     b'{"rules_version":null}', b"[1]", b"", b"null", b'{"a":}', b'{"a":"\xff"}', b"{", b'{"a":1}{"b":2}',
 ])  # fmt: skip
 statuses = st.sampled_from([200, 201, 204, 206, 301, 304, 401, 404, 409, 422, 429, 500])
@@ -263,6 +263,31 @@ def test_an_app_that_shares_a_route_tells_no_more_than_it_may():
     for _ in range(2):  # the first request finds out what the next ones need not
         assert b"table_versions" in answered(is_open, query_string=b"")[1]["body"]
         assert b"table_versions" not in answered(is_closed, query_string=b"")[1]["body"]
+
+
+def test_a_policy_that_is_declared_while_an_app_serves_holds_for_the_next_request_and_its_fix_can_be_kept():
+    provider, app = Provider(TABLES), FastAPI()
+
+    @app.post("/orders")
+    async def order(wanted: dict[str, str]) -> dict[str, bool]:
+        provider.check(wanted)
+        return {"ordered": True}
+
+    def code_is_right(request, tables):
+        code = tables.codes["x"]["code"]
+        return None if request.equals("code", code) else fix("USE", code=code)
+
+    def asks():
+        said = {"headers": [(b"content-type", b"application/json")], "query_string": b""}
+        start, body = answered(app, asked=b'{"code":"B"}', **said)
+        return start["status"], json.loads(body["body"])
+
+    install(app, provider)
+    assert [asks()[0] for _ in range(2)] == [200, 200]
+    provider.policy(code_is_right)
+    status, told = asks()
+    assert status == 422
+    assert told["recovery_feedback"]["suggestions"][0]["unless"] == {"code": ["A"]}
 
 
 def test_a_request_that_an_app_makes_to_itself_leaves_the_app_its_own_and_nobody_has_one_after_both():

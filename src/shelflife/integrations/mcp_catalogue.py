@@ -105,7 +105,7 @@ class Catalogue:
             check = arguments and partial(self._check, operation, arguments)
             function = with_check(tool.function, check) if tool.function and check else None
             self._known[key] = Known(tool, operation, function)
-            self._provider.apps.are_held = False
+            self._provider.apps.be_unheld()
         return self._known[key]
 
     def be_able_to_check(self, tool: Listed) -> None:

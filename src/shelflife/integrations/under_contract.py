@@ -47,6 +47,8 @@ _LARGEST_HELD = 1024 * 1024
 _KEPT_AT_ONCE = 64 * 1024
 _START = "http.response.start"
 _JSON = (b"content-type", b"application/json")
+_USUAL = frozenset({200, 201, 202, 203})
+"""Statuses of successes that have a body."""
 
 _SAID_IN = frozenset({AT_HEADER.lower().encode(), PRECONDITION_HEADER.lower().encode()})
 """Where a client says something to the contract."""
@@ -86,15 +88,13 @@ class UnderContract:
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
         path = path_below_root(scope) if scope.get("root_path") else scope["path"]
-        pin, is_plain, method = None, False, scope["method"]
+        pin, method = None, scope["method"]
         for name, _ in scope["headers"]:
             if name in _SAID_IN:
                 break
         else:
             pin = provider.plain_pin(self._find_operation, (scope, path))
-        if pin is not None:
-            is_plain = method != "HEAD" and pin.stamp.members != b""
-        else:
+        if pin is None:
             try:
                 pin = await self._pin(scope, path)
             except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
@@ -103,7 +103,7 @@ class UnderContract:
                 return
         if provider.clients is not None:
             pin.headers = partial(_headers_of, scope, provider.clients.reads)
-        response = _Response(pin, method, 0, -1, receive, send, is_plain)
+        response = _Response(pin, method, 0, -1, receive, send)
         outer = provider.pinned.get()
         provider.pinned.set(pin)
         try:
@@ -122,7 +122,7 @@ class UnderContract:
             pin.is_over = True
             if outer is not None and not outer.is_over:
                 provider.pinned.set(outer)
-        if response.was_held or pin.listening is not None or pin.precondition is not None:
+        if not pin.is_plain:
             await self._end(pin, response, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,12 +166,10 @@ class _Response(Stamping, eq=False):
 
     receive_plain: Receive = _nowhere
     pass_on: Send = _nowhere
-    is_plain: bool = False
-    """Whether nothing but its own start and body say what it carries."""
     has_started: bool = False
     was_held: bool = False
-    _usual: dict[str, Any] | None = None
-    """The start of what most apps answer, a success of JSON that has its length and no more headers. It waits for a body in one piece."""
+    _length: tuple[bytes, bytes] | None = None
+    """The length in the start of a usual response, which waits for its body."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
@@ -187,38 +185,35 @@ class _Response(Stamping, eq=False):
         return message
 
     async def send(self, message: AsgiMessage) -> None:
-        """Most responses go by this alone: two messages, of which nothing is copied but what changes. It calls few others, for a server
-        does this amid much else: what counts is how much has to be looked at. All else goes by steps which would do the same for these."""
-        usual = self._usual
-        if usual is not None and not self.has_started:
+        """Most responses go by this alone: a success of JSON that has its length and no more headers, and a body in one piece. It calls
+        few others, for a server does this amid much else: what counts is how much has to be looked at. All else goes by steps which would
+        do the same for these."""
+        if self._length is not None and not self.has_started:
             part = message.get("body")
-            if part and type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
+            if type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
                 pin = self.pin
                 body = stamped(part, pin.stamp)
                 if body:
                     self.has_started = True
                     pin.counts.stamped += 1
-                    pass_on = self.pass_on
-                    usual["headers"] = [(b"content-length", b"%d" % len(body)), _JSON]
-                    await pass_on(usual)
+                    pass_on, told = self.pass_on, [(b"content-length", b"%d" % len(body)), _JSON]
+                    await pass_on({"type": _START, "status": self.status, "headers": told})
                     await pass_on({"type": "http.response.body", "body": body})
                     return
-            self._usual = None
-            await self._send(usual)
-        elif self.is_plain and type(message) is dict and len(message) == 3 and message["type"] == _START:
-            pin, status, headers = self.pin, message["status"], message.get("headers")
+            told, self._length = [self._length, _JSON], None
+            await self._send({"type": _START, "status": self.status, "headers": told})
+        elif len(message) == 3 and message.get("status") in _USUAL:
+            pin, headers = self.pin, message.get("headers")
             if (
-                (pin.has_run or pin.has_checked)
+                pin.is_plain
+                and (pin.has_run or pin.has_checked)
                 and type(headers) is list
                 and len(headers) == 2
                 and headers[1] == _JSON
                 and headers[0][0] == b"content-length"
-                and 200 <= status <= 203
-                and not pin.is_own_answer
-                and pin.listening is None
+                and self.method != "HEAD"
             ):
-                usual = self._usual = message.copy()
-                usual["headers"] = headers.copy()
+                self.status, self._length = message["status"], headers[0]
                 return
         await self._send(message)
 
@@ -226,7 +221,7 @@ class _Response(Stamping, eq=False):
         pin, kind = self.pin, message["type"]
         if pin.listening is not None:
             return  # what a handler answers for the feed does not leave the app
-        if kind == "http.response.start":
+        if kind == _START:
             self.status = message["status"]
             plain = message.get("headers", ())
             headers, waits = self.begun(plain)
@@ -264,7 +259,7 @@ class _Response(Stamping, eq=False):
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._usual = self._start = self._held = self.pin.listening = None
+        self._length = self._start = self._held = self.pin.listening = None
         self.pin.is_own_answer = True
         await send_answer(self.send, answer, self.method)
 

@@ -20,8 +20,9 @@ _ANY = re.compile("")
 class Apps:
     """What a provider knows of the apps that it is installed in."""
 
-    def __init__(self, policies: Policies) -> None:
-        self._policies = policies
+    def __init__(self, policies: Policies, on_news: Callable[[], None]) -> None:
+        """`on_news` is called when something is new that policies have to be held to."""
+        self._policies, self._on_news = policies, on_news
         self._listings: list[Callable[[], Operations | None]] = []
         self._disclosed = Operations()
         self._operations: Operations | None = None
@@ -35,10 +36,15 @@ class Apps:
     def __bool__(self) -> bool:
         return bool(self._listings)
 
+    def be_unheld(self) -> None:
+        """Something is new that policies have to be held to, before the next request is served."""
+        self.are_held = False
+        self._on_news()
+
     def attach(self, list_operations: Callable[[], Operations | None]) -> None:
         """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._listings.append(list_operations)
-        self.are_held = False
+        self.be_unheld()
 
     def attach_unseen(self, names: Collection[str] | None) -> Callable[[str, str], Operation | None]:
         """Note that an app has the contract whose routes cannot be seen; `names` are its operations, as far as somebody says them.
@@ -72,7 +78,7 @@ class Apps:
         """
         named = Operations.named(names or ())
         self._disclosed = Operations.union([self._disclosed, named])
-        self.are_held = False
+        self.be_unheld()
 
         def disclosed(asked: str) -> Operation | None:
             operations = list_operations()

@@ -162,7 +162,7 @@ class Endpoints:
         """
         pin = self.provider.pin
         if pin is not None:
-            pin.is_own_answer = True
+            pin.is_own_answer, pin.is_plain = True, False
             if self.is_for_the_feed(call):
                 pin.listening = self.listen_for(call)
                 return Answer(200, JSON, b"")

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shelflife.contract import Suggestion
 from shelflife.contract.compact import CompactSuggestion, compacted
@@ -24,8 +25,8 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
 _QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)?")
-_OPENING, _QUOTE, _CLOSING = b'{"}'
-_ABSENT = msgspec.Raw(b"")
+_QUOTE, _CLOSING = b'"}'
+_WHITE_SPACE = b" \t\r\n"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -87,15 +88,15 @@ def error_answer(
     return Answer(status, form, _encode(error), headers)
 
 
-class _Own(msgspec.Struct):
-    """The members of a body that are ours. The syntax of all others is checked, and they are skipped."""
+class _Unstamped(msgspec.Struct, gc=False):
+    """An object without the members that are ours. The syntax of all others is checked, and they are skipped."""
 
-    table_versions: msgspec.Raw = _ABSENT
-    rules_version: msgspec.Raw = _ABSENT
-    at: msgspec.Raw = _ABSENT
+    table_versions: UnsetType = UNSET
+    rules_version: UnsetType = UNSET
+    at: UnsetType = UNSET
 
 
-_read_own = msgspec.json.Decoder(_Own).decode
+_check_unstamped = msgspec.json.Decoder(_Unstamped).decode
 
 
 def title_of(status: int) -> str:
@@ -106,20 +107,18 @@ def title_of(status: int) -> str:
 
 def stamped(body: bytes, stamp: Stamp) -> bytes:
     """A JSON object with a stamp added at its end; b"" when the body is no object, or has its members already."""
-    if not body or body[0] != _OPENING or body[-1] != _CLOSING:
-        body = body.strip(b" \t\r\n")
-        if not body or body[0] != _OPENING or body[-1] != _CLOSING:
-            return b""
+    if not body or body[-1] != _CLOSING:
+        body = body.strip(_WHITE_SPACE)
     try:
         if not body.isascii():
             body.decode()  # what is skipped is not checked for this
-        own = _read_own(body)
+        _check_unstamped(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b""
-    if not (own.table_versions is own.rules_version is own.at is _ABSENT):
-        return b""
-    if body[1] != _QUOTE and not body[1:-1].strip():
-        return b"{" + stamp.members + b"}"
+    if body[1] != _QUOTE:
+        body = body.strip(_WHITE_SPACE)
+        if not body.strip(b"{}" + _WHITE_SPACE):
+            return b"{" + stamp.members + b"}"
     return body[:-1] + stamp.ending
 
 

@@ -11,6 +11,7 @@ from shelflife.server.errors import leaves_of
 from shelflife.server.faces import Face
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
+from shelflife.server.reads import Tables
 from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
@@ -46,6 +47,11 @@ class Pin(msgspec.Struct, eq=False):
     asked: tuple[Any, ...] = ()
     is_heard: bool = True
     """Whether what the client sends is kept. Without a policy nobody asks for it."""
+    is_plain: bool = False
+    """Whether there is nothing to it but what it sees and what its response carries, the members of the stamp: the client says nothing to
+    the contract, and no check has failed."""
+    tables: Tables | None = None
+    """What policies see of the state at first, where that is at hand."""
     precondition: Precondition | None = None
     """What the client wants to be sure of before the request is carried out."""
     is_at_the_end: bool = True

@@ -17,6 +17,7 @@ from shelflife.contract.messages import ReloadReport
 from shelflife.contract.preconditions import Precondition
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
+from shelflife.server.counting import Counts
 from shelflife.server.declaring import GivenTables, TableSource
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
@@ -69,6 +70,11 @@ _KINDS = {
     "disclosure": Disclosure,
     "scoring": Scoring,
 }
+
+
+_Shown = tuple[State, object, Face, Stamp, Counts, bool, bool, Tables]
+"""A state, as of which readiness this is, and what goes into pins: what the state shows to most clients, what their responses carry, where
+they are counted, whether what they send is kept, whether there is anything to carry, and what policies see."""
 
 
 class Provider(Forked):
@@ -143,8 +149,10 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._shown: tuple[State, Face, Stamp] | None = None
-        """What a state shows to most clients, and what their responses carry. It is of the state that was asked for last."""
+        self._shown: _Shown | None = None
+        """What most requests see of the state that was asked for last."""
+        self._readiness = object()
+        """Another one whenever something has to be made ready again: then what is shown has to be put together anew."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
             self.registry,
@@ -152,7 +160,7 @@ class Provider(Forked):
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self.apps = Apps(self.policies)
+        self.apps = Apps(self.policies, self._be_unready)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
 
@@ -208,10 +216,16 @@ class Provider(Forked):
                 self.clients.meet(self.registry, now=True)
         self.registry.close()
         self._has_begun = False  # whoever is served after this follows the log again
+        self._be_unready()
 
     def after_fork_in_child(self) -> None:
         """Each process follows the log itself."""
         self._has_begun = False
+        self._be_unready()
+
+    def _be_unready(self) -> None:
+        """Have the next request look whether all is ready. It was noted before that this is not so: see `_show`."""
+        self._readiness = object()
 
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
@@ -285,16 +299,29 @@ class Provider(Forked):
         self, find_operation: Callable[..., Operation | None], asked: tuple[Any, ...]
     ) -> Pin | None:
         """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
-        registry = self.registry
-        if not (self._has_begun and self.apps.are_held and self.disclosure is None) or (
-            registry.is_shared and registry.is_out_of_date
-        ):
+        registry, shown = self.registry, self._shown
+        state = registry.state
+        if shown is None or shown[0] is not state or shown[1] is not self._readiness:
+            shown = self._show(state)
+        if shown is None or (registry.is_shared and registry.is_out_of_date):
             return None
-        state, shown = registry.state, self._shown
-        if shown is None or shown[0] is not state:
-            face = face_of(state, self.level)
-            shown = self._shown = (state, face, face.stamp if self.level else NO_STAMP)
-        return Pin(state, shown[1], shown[2], find_operation, self.counts, asked, self.policies.are_any)
+        _, _, face, stamp, counts, is_heard, is_plain, tables = shown
+        return Pin(state, face, stamp, find_operation, counts, asked, is_heard, is_plain, tables)
+
+    def _show(self, state: State) -> _Shown | None:
+        """What most requests see of a state. It is put together once, for whatever else a request looked at would not be in the processor's
+        caches amid a server. None where not all is ready, or clients are not all shown the same."""
+        # First, for another thread may declare a policy meanwhile: it notes that not all is ready, and changes this afterwards. So either
+        # that is seen here, or what is put together here is not shown to anybody who comes later.
+        readiness = self._readiness
+        if self.disclosure is not None or not self.is_ready:
+            return None
+        face, is_heard = face_of(state, self.level), self.policies.are_any
+        stamp = face.stamp if self.level else NO_STAMP
+        is_plain, tables = bool(stamp.members), self._views_of(state)
+        shown = state, readiness, face, stamp, self.counts, is_heard, is_plain, tables
+        self._shown = shown
+        return shown
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -328,7 +355,8 @@ class Provider(Forked):
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
-            self._has_begun = self.apps.are_held = False
+            self._has_begun = False
+            self.apps.be_unheld()
             return function
 
         return register if function is None else register(function)
@@ -390,23 +418,26 @@ class Provider(Forked):
             if seen is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
-                apps, known, state, concerned = self.apps, self.policies, pin.state, None
-                policies, views = known.for_every, self._views
-                if policies is None or operation is not None or known.are_for_one or apps.is_noting_checks:
-                    concerned = apps.operation_of(operation, pin)
+                known, concerned = self.policies, None
+                policies = known.for_every
+                if (
+                    policies is None
+                    or operation is not None
+                    or known.are_for_one
+                    or self.apps.is_noting_checks
+                ):
+                    concerned = self.apps.operation_of(operation, pin)
                     policies = known.concerning(concerned)
-                tables = views[1] if views[0] is state else self._views_of(state)
-                found = found_by(policies, seen, tables)
+                found = found_by(policies, seen, pin.tables or self._views_of(pin.state))
                 if found or self.readers.looks_left:
                     given = Given(request, pin.body, pin.asked_for)
-                    if violations := self._told(found, given, concerned, state, pin):
-                        raise Rejected(violations, state)
-                elif self.clients is not None and self.clients.are_counted:
-                    fields = Given(request, pin.body, pin.asked_for).fields
-                    self.clients.note(pin.headers, concerned, fields, (), state)
+                    if violations := self._told(found, given, concerned, pin.state, pin):
+                        raise Rejected(violations, pin.state)
+                elif self.clients is not None and self.clients.counted:
+                    self.clients.note(pin.headers, concerned, seen, (), pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
-            pin.has_violations = True
+            pin.has_violations, pin.is_plain = True, False
             self._tell(pin, failure)
             raise
         self.counts.passed += 1

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ from shelflife.server.lessons import (
 from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
+from shelflife.server.reads import Request
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
@@ -119,8 +121,9 @@ class Clients(Forked):
         """The same for each value that was replaced, of fixes that go by that."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
-        self._counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
-        """The fields that these are about, and the places inside of fields, by client and operation."""
+        self.counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+        """The fields that these are about, and the places inside of fields, by client and operation. Where there are none, it need not be
+        noted what is let through."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._known_since: dict[str, int] = {}
@@ -138,11 +141,6 @@ class Clients(Forked):
         self._repeated_in: State | None = None
         """The state that all of them were let through in."""
 
-    @property
-    def are_counted(self) -> bool:
-        """Whether it is counted which requests are let through."""
-        return bool(self._counted)
-
     def note(
         self,
         headers: Callable[[], Mapping[str, str]],
@@ -151,7 +149,10 @@ class Clients(Forked):
         found: Iterable[Violation],
         state: State,
     ) -> None:
-        """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
+        """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault.
+
+        Of one that was let through, the fields may be as policies see them: mostly it is only counted, and need not be looked into.
+        """
         try:
             if not found:
                 self._note_passed(headers, operation or "", fields, state)
@@ -331,18 +332,18 @@ class Clients(Forked):
         state: State,
     ) -> None:
         """A request was let through. It counts if the client was given a fix for one like it."""
-        if not self._counted or (
-            (self.reads is None or self._is_resting) and self._room_at() is None
-        ):  # nobody knows how long it takes to tell who is asking
+        # Nobody knows how long it takes to tell who is asking.
+        if not self.counted or ((self.reads is None or self._is_resting) and self._room_at() is None):
             return
         client = self._name_of(headers())
-        counted = self._counted.get((client, operation))
+        counted = self.counted.get((client, operation))
         if counted is None:
             return
         plain, inside = counted
         sent_parts = [*map(fields.get, plain)]
         if inside:
-            sent_parts += [value_at(fields, path) for path in inside]
+            whole = fields._fields if isinstance(fields, Request) else fields
+            sent_parts += [value_at(whole, path) for path in inside]
         sent = client, operation, hash(_encode(sent_parts))
         with self._lock:
             if state is not self._repeated_in:
@@ -355,7 +356,10 @@ class Clients(Forked):
                 self._look_at(state)
                 if len(self._repeated) >= _MOST_REPEATED:
                     self._count_repeated()
-                self._repeated[sent] = _Repeated(client, self._like_ones(client, operation, fields, state))
+                looked_into = fields._fields if isinstance(fields, Request) else fields
+                self._repeated[sent] = _Repeated(
+                    client, self._like_ones(client, operation, looked_into, state)
+                )
 
     def _like_ones(
         self, client: str, operation: str, fields: Mapping[str, Any], state: State
@@ -396,17 +400,18 @@ class Clients(Forked):
         if len(shapes) < _MOST_SHAPES:
             shape = Shape(lesson.policy, lesson.type, lesson.reads, lesson.sets)
             shapes[shape] = self._digests.begun(lesson.operation, shape)
-            counted = self._counted.setdefault((client, lesson.operation), ({}, {}))
+            counted = self.counted.setdefault((client, lesson.operation), ({}, {}))
             for path in (*lesson.reads, *lesson.sets):
                 is_inside = "/" in path or "~" in path
-                counted[is_inside][path] = None
+                # Interned, as the names of a model's fields are: what is seen of a request at first is found by that.
+                counted[is_inside][intern(path)] = None
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
             self._grounds.pop((gone, of), None)
             self._ways.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
                 for at in self._shapes.pop(gone):
-                    self._counted.pop((gone, at), None)
+                    self.counted.pop((gone, at), None)
 
     def _cell(self, place: tuple[str, str], lesson: Lesson, state: State) -> Cell:
         """Where what happens to a lesson now is counted."""

@@ -26,10 +26,11 @@ class Stamp(msgspec.Struct, frozen=True, dict=True):
     is_no_news: bool = False
     """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
 
-    @cached_property
-    def ending(self) -> bytes:
-        """The members after others of an object, to its end."""
-        return b"," + self.members + b"}"
+    ending: bytes = b""
+    """The members after others of an object, to its end."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "ending", b"," + self.members + b"}")
 
     @cached_property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
