@@ -96,7 +96,7 @@ export function diff(change) {
       make("td", { class: "before" }, before === undefined ? "" : code(before)), make("td", { class: "after" }, after !== undefined ? code(after) : kind(one) === "changed" && before !== undefined ? make("em", {}, "gone") : "")));
   });
   const left = change.row_count - change.rows.length;
-  return [table(counted(change.row_count, "row"), ["Key", "Change", "Column", "Before", "After"], lines, ""),
+  return [table(counted(change.row_count, "row"), ["Key", "Change", "Column", "Before", "After"], lines, "", { wraps: true }),
     left > 0 ? make("p", { class: "aside" }, `and ${counted(left, "more row")}`) : null];
 }
 
