@@ -358,8 +358,8 @@ class Database(Locking):
                     return idle, act(idle)
                 except BaseException as error:
                     if not _is_lost(idle, error):
-                        with self._lock:
-                            self._idle.append(idle)
+                        if not self._is_kept(idle):
+                            self.end(idle)
                         raise
                     self._lose(idle)
                     if not (isinstance(error, psycopg.OperationalError) or _is_outlived(error)):
