@@ -93,7 +93,7 @@ class ValkeyStore(RemoteStore):
     def __init__(
         self, url: str, *, namespace: str = "default", near: bool = False, read_only: bool = False
     ) -> None:
-        """What is only read is not made where there is none."""
+        """Where there is nothing, nothing is made to read it."""
         self._is_read_only = read_only
         try:
             self._client = client_of(url, longest_s=LONGEST_VERB_S, retry_count=1)
@@ -160,9 +160,7 @@ class ValkeyStore(RemoteStore):
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
                 f" {policy}, and should be noeviction"
             )
-        if not found:
-            raise StoreError(f"there is no memory {self.where} of the namespace {self.namespace}")
-        if found != str(_FORMAT):
+        if found != str(_FORMAT) and (found or not self._is_read_only):
             raise StoreError(
                 f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
             )

@@ -24,7 +24,7 @@ from shelflife.server.endpoints import (
 )
 from shelflife.server.errors import LogError
 from shelflife.server.feedback import JSON, Answer
-from shelflife.server.operating import views_of
+from shelflife.server.operating import protocol_views_of, views_of
 from shelflife.server.page import page_of
 from shelflife.server.pins import Listening
 from shelflife.server.provider import Provider
@@ -59,7 +59,7 @@ class AdminEndpoints(Endpoints):
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
-            self.by_path |= views_of(provider)
+            self.by_path |= protocol_views_of(provider) | views_of(provider)
             self.by_path[FEED_PATH] = Endpoint(READ, self._no_feed)
             self.page = page_of(provider)
             self.by_path |= self.page

@@ -32,7 +32,7 @@ from shelflife.server.reloading import arguments_of
 from shelflife.server.state import State
 from shelflife.server.wire import Level
 
-__all__ = ["views_of"]
+__all__ = ["protocol_views_of", "views_of"]
 
 OVERVIEW_PATH = "/admin/overview"
 LOG_PATH = "/admin/log"
@@ -62,15 +62,24 @@ def views_of(provider: Provider) -> dict[str, Endpoint]:
         ROWS_PATH: _rows,
         ROW_PATH: _row,
         POLICIES_PATH: _policies,
-        RESTING_PATH: _resting,
     }
-    if provider.level >= Level.GRAPH:
-        views[GRAPH_PATH] = _graph
     if provider.clients is not None:
         views[CLIENTS_PATH] = _clients
-    endpoints = {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
+    endpoints = _endpoints_of(provider, views)
     endpoints[METRICS_PATH] = Endpoint(READ, partial(_metrics, provider))
     return endpoints | {PREVIEW_PATH: Endpoint(("POST",), partial(_shown, provider, _preview))}
+
+
+def protocol_views_of(provider: Provider) -> dict[str, Endpoint]:
+    """The endpoints for looking that the protocol has, and any program may rely on."""
+    views: dict[str, View] = {RESTING_PATH: _resting}
+    if provider.level >= Level.GRAPH:
+        views[GRAPH_PATH] = _graph
+    return _endpoints_of(provider, views)
+
+
+def _endpoints_of(provider: Provider, views: Mapping[str, View]) -> dict[str, Endpoint]:
+    return {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
 
 
 def _shown(provider: Provider, view: View, call: EndpointCall) -> Answer:
