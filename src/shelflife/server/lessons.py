@@ -13,6 +13,7 @@ from shelflife.server.likeness import covers, taken_for
 __all__ = [
     "OTHERS",
     "Cell",
+    "Early",
     "Given",
     "Lesson",
     "Requests",
@@ -39,6 +40,16 @@ class Way(msgspec.Struct, omit_defaults=True):
     """The place in the log of the last change of what this one rests on."""
 
 
+class Early(msgspec.Struct, omit_defaults=True):
+    """Refusals for the same that came before what was told has come: they may have been under way together."""
+
+    at: list[float] = []
+    """When the first of them were; whatever else a worker has not seen may have come between two of these."""
+
+    more: int = 0
+    """How many there were after these."""
+
+
 class Cell(msgspec.Struct, omit_defaults=True):
     """What came of like requests while no table has moved that their fix rests on."""
 
@@ -54,7 +65,11 @@ class Cell(msgspec.Struct, omit_defaults=True):
     passed: dict[str, int] = {}
     """How many requests were let through, by the digest of what they had in the places that the fix sets."""
 
+    first_passed_at: dict[str, float] = {}
     refused: dict[str, int] = {}
+    early: dict[str, Early] = {}
+    """By the fix that was told, as `way_of` has it; empty for one that is told whatever it replaces."""
+
     ways: dict[str, Way] = {}
     """Those of `refused` that were told a fix which goes by what it replaces."""
 
@@ -199,6 +214,11 @@ def _add_lesson(whole: Lesson, one: Lesson) -> None:
                 counts[value] = counts.get(value, 0) + count
         for value, at in cell.last_refused_at.items():
             into.last_refused_at[value] = max(at, into.last_refused_at.get(value, 0.0))
+        for value, at in cell.first_passed_at.items():
+            into.first_passed_at[value] = min(at, into.first_passed_at.get(value, at))
+        for way_told, early in cell.early.items():
+            so_far = into.early.get(way_told, Early())
+            into.early[way_told] = Early(so_far.at + early.at, so_far.more + early.more)
 
 
 def _added_way(one: Way, other: Way) -> Way:

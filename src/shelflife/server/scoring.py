@@ -23,6 +23,7 @@ from shelflife.forks import Forked, mind_forks
 from shelflife.server.lessons import (
     OTHERS,
     Cell,
+    Early,
     Given,
     Lesson,
     Requests,
@@ -32,7 +33,7 @@ from shelflife.server.lessons import (
     end_oldest,
     told_in,
 )
-from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
+from shelflife.server.likeness import Digests, Shape, covers, leaves_of, shape_of, way_of
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
@@ -49,6 +50,7 @@ _MOST_LESSONS = 1024
 _MOST_CLIENTS = 1024
 _MOST_CELLS = 8
 _MOST_VALUES = 16
+_MOST_EARLY = 16
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
 _MOST_AT_ONCE = 1000
@@ -81,6 +83,7 @@ class _Repeated(msgspec.Struct, eq=False):
     client: str
     like: list[tuple[tuple[str, str], Cell, str]]
     """Where it is counted: in which lessons, and as what."""
+    first_at: float
     count: int = 1
 
 
@@ -288,9 +291,11 @@ class Clients(Forked):
             name = self._digests.way(fields, replaced, shape, carried)
             name = self._note_way(place, cell, name, told, grounds, state)
             cell.refused[name] = cell.refused.get(name, 0) + 1
+            _note_early(cell, way_of(name), told, now)
         else:
             cell.told = told
             name = _add(cell.refused, carried, lesson)
+            _note_early(cell, "", told, now)
         cell.last_refused_at[name] = now
         lesson.adds = lesson.adds or any(
             value_at(fields, path) is None and value is not None for path, value in leaves_of(fix.parameters)
@@ -355,7 +360,8 @@ class Clients(Forked):
                 self._look_at(state)
                 if len(self._repeated) >= _MOST_REPEATED:
                     self._count_repeated()
-                self._repeated[sent] = _Repeated(client, self._like_ones(client, operation, fields, state))
+                like = self._like_ones(client, operation, fields, state)
+                self._repeated[sent] = _Repeated(client, like, self._noted_at)
 
     def _like_ones(
         self, client: str, operation: str, fields: Mapping[str, Any], state: State
@@ -375,7 +381,8 @@ class Clients(Forked):
         repeated, self._repeated = self._repeated, {}
         for one in repeated.values():
             for place, cell, carried in one.like:
-                _add(cell.passed, carried, self._lessons[place], one.count)
+                name = _add(cell.passed, carried, self._lessons[place], one.count)
+                cell.first_passed_at.setdefault(name, one.first_at)
                 self._lessons.move_to_end(place)
             if one.like:
                 self._note_request(one.client, passed=one.count)
@@ -440,6 +447,16 @@ def _add(counts: dict[str, int], value: str, lesson: Lesson, by: int = 1) -> str
     name = value if has_room else OTHERS
     counts[name] = counts.get(name, 0) + by
     return name
+
+
+def _note_early(cell: Cell, way: str, told: str, now: float) -> None:
+    """Note a refusal if nothing has come yet of what was told for it."""
+    if not any(covers(one, told) for one in cell.passed):
+        early = cell.early.setdefault(way, Early())
+        if len(early.at) < _MOST_EARLY:
+            early.at.append(now)
+        else:
+            early.more += 1
 
 
 def _since(state: State, number: int) -> list[Entry]:

@@ -1,0 +1,104 @@
+"""What is said of a client is fair to it: however it sends its requests, whoever else there is, and whichever worker it comes to."""
+
+import itertools
+import random
+
+import pytest
+
+from shelflife.server import Provider, Scoring, fix
+from shelflife.server.lessons import Requests
+from shelflife.server.scoring import Clients
+
+PLANS = "ab"
+
+
+class Batches:
+    """A client that sends requests in batches: all of one are under way before the first is answered."""
+
+    def __init__(self, kind, workers=1):
+        self.kind, self.kept, self.rows = kind, {}, {plan: {"code": f"{plan}0"} for plan in PLANS}
+        self.provider = Provider({"codes": self.rows}, admin_token="t")
+        self.provider.clients._clock = itertools.count(0, 10).__next__
+        first = self.provider.clients
+        self.workers = [first, *(Clients(Scoring(), b"", clock=first._clock) for _ in range(workers - 1))]
+        for one in self.workers:
+            one._digests = first._digests
+        self.draw = random.Random(kind)
+        self.tasks = 0
+
+        @self.provider.policy
+        def code_is_right(request, tables):
+            code = tables.codes[request["plan"]]["code"]
+            return None if request.equals("code", code) else fix("USE", code=code)
+
+    def sends(self, fields):
+        found = self.provider.violations(fields, "POST /x")
+        worker = self.draw.choice(self.workers)
+        worker.note(dict, "POST /x", fields, found, self.provider.registry.state)
+        for other in self.workers:
+            other.learn([worker.seen()])
+        return [told.parameters for _, told in found]
+
+    def works_on(self, plan, size):
+        kept = self.kept.get(plan, {})
+        answers = [self.sends({"plan": plan, "item": item, **kept}) for item in range(size)]
+        self.tasks += size
+        for item, told in enumerate(answers):
+            if told:
+                fields = told[0] if self.kind != "never follows" else {}
+                if self.kind not in ("has no memory", "never follows"):
+                    self.kept[plan] = fields
+                self.sends({"plan": plan, "item": item, **fields})
+
+    def hears_of_a_change(self, plan, number):
+        self.provider.registry.reload_table("codes", set={plan: {"code": f"{plan}{number}"}})
+        if self.kind == "forgets all":
+            self.kept = {}
+        elif self.kind == "forgets what has moved":
+            self.kept.pop(plan, None)
+
+    def plays(self, size, changes=6, rounds=4):
+        for number in range(changes):
+            for plan in [*PLANS] * rounds:
+                self.works_on(plan, size)
+            self.hears_of_a_change(PLANS[number % 2], number + 1)
+        [told] = self.workers[0].scores([one.seen() for one in self.workers[1:]])
+        return told
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("size", [2, 6, 40])
+@pytest.mark.parametrize("kind", ["forgets what has moved", "overwrites"])
+def test_a_memory_that_sends_in_parallel_has_forgotten_nothing(kind, size, workers):
+    client = Batches(kind, workers)
+    told = client.plays(size)
+    assert (told.verdict, told.could_save, told.stale_after_told) == ("remembers and follows", 0, 0)
+    assert told.tasks == client.tasks
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("size", [1, 6, 40])
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("forgets all", "forgets too much"),
+        ("has no memory", "does not remember"),
+        ("never follows", "does not remember"),
+    ],
+)
+def test_one_that_forgets_is_found_though_it_sends_in_parallel(kind, verdict, size, workers):
+    told = Batches(kind, workers).plays(size)
+    assert told.verdict == verdict
+    if kind == "never follows":
+        assert (told.followed, told.right_at_once) == (0, 0)
+        fewest = len(PLANS) + 5  # the first lessons, and one after each change but the last
+        assert told.repeated == told.refused - fewest
+
+
+def test_a_client_that_follows_only_once_has_not_had_all_refusals_under_way():
+    client = Batches("never follows")
+    for item in range(9):
+        client.sends({"plan": "a", "item": item})
+    client.sends({"plan": "a", "code": "a0"})
+    [told] = client.provider.clients.scores()
+    assert (told.repeated, told.in_all) == (8, Requests(passed=1, refused=9))
