@@ -4,11 +4,15 @@ import itertools
 import random
 
 import pytest
+from fastapi.testclient import TestClient
 
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import Provider, Scoring, fix
 from shelflife.server.lessons import Requests
 from shelflife.server.scoring import Clients
 
+ADMIN = {"Authorization": "Bearer operator"}
 PLANS = "ab"
 
 
@@ -102,3 +106,18 @@ def test_a_client_that_follows_only_once_has_not_had_all_refusals_under_way():
     client.sends({"plan": "a", "code": "a0"})
     [told] = client.provider.clients.scores()
     assert (told.repeated, told.in_all) == (8, Requests(passed=1, refused=9))
+
+
+def test_a_client_whose_name_cannot_be_written_is_told_of_with_all_others(tmp_path):
+    names = iter(["fine", "cus_\ud800", "cus_\udfff", "é" * 300])
+    scoring = Scoring(client=lambda _: next(names))
+    one, other = (
+        acme_provider(admin_token="operator", log=tmp_path / "log.db", scoring=scoring) for _ in range(2)
+    )
+    with TestClient(acme_app(one)) as client, TestClient(acme_app(other)) as elsewhere:
+        for _ in range(4):
+            assert client.post("/subscriptions", json=EXAMPLE).status_code == 422
+        one.clients.meet(one.registry, now=True)
+        for app in (client, elsewhere):
+            told = app.get("/admin/clients", headers=ADMIN).json()["clients"]
+            assert {each["client"] for each in told} == {"fine", r"cus_\ud800", r"cus_\udfff", "é" * 200}

@@ -232,7 +232,8 @@ class Clients(Forked):
 
     def _name_of(self, headers: Mapping[str, str]) -> str:
         if self._scoring.client is not None:
-            return str(self._scoring.client(headers))[:200]
+            name = str(self._scoring.client(headers))
+            return name.encode(errors="backslashreplace").decode()[:200]  # half a surrogate cannot be written
         for name in _CREDENTIALS:
             if credentials := headers.get(name):
                 hashed = hash((name, credentials))
