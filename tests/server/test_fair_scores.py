@@ -10,7 +10,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import Provider, Scoring, fix
 from shelflife.server.lessons import Requests
-from shelflife.server.scoring import Clients
+from shelflife.server.scoring import _MOST_LESSONS, Clients
 
 ADMIN = {"Authorization": "Bearer operator"}
 PLANS = "ab"
@@ -121,3 +121,67 @@ def test_a_client_whose_name_cannot_be_written_is_told_of_with_all_others(tmp_pa
         for app in (client, elsewhere):
             told = app.get("/admin/clients", headers=ADMIN).json()["clients"]
             assert {each["client"] for each in told} == {"fine", r"cus_\ud800", r"cus_\udfff", "é" * 200}
+
+
+class Worker:
+    """One of several that share a log, with a clock that all of them have."""
+
+    def __init__(self, provider, clock):
+        self.provider, self.clients = provider, Clients(Scoring(), b"key", clock=clock)
+
+    def serves(self, client, fields):
+        found = self.provider.violations(fields, "POST /x")
+        state = self.provider.registry.state
+        self.clients.note(lambda: {"x-api-key": client}, "POST /x", fields, found, state)
+
+
+@pytest.fixture
+def two_workers():
+    provider, clock = Batches("overwrites").provider, itertools.count().__next__
+    return Worker(provider, clock), Worker(provider, clock)
+
+
+def passed_at(worker):
+    return max(one.passed for one in worker.clients.seen().requests.values())
+
+
+def test_a_worker_whose_lessons_are_full_learns_what_others_tell_now(two_workers):
+    one, other = two_workers
+    for number in range(_MOST_LESSONS + 10):
+        one.serves(f"earlier {number}", {"plan": "a"})
+    other.serves("honest", {"plan": "a"})
+    one.clients.learn([other.clients.seen()])
+    for _ in range(7):
+        one.serves("honest", {"plan": "a", "code": "a0"})
+    assert passed_at(one) == 7
+    assert len(one.clients._lessons) == _MOST_LESSONS
+
+
+def test_what_others_told_earlier_does_not_push_out_what_was_told_since(two_workers):
+    one, other = two_workers
+    for number in range(_MOST_LESSONS):
+        other.serves(f"there {number}", {"plan": "a"})
+    for number in range(_MOST_LESSONS):
+        one.serves(f"here {number}", {"plan": "a"})
+    before = [*one.clients._lessons]
+    one.clients.learn([other.clients.seen()])
+    assert [*one.clients._lessons] == before
+    other.serves("there 0", {"plan": "a"})
+    one.clients.learn([other.clients.seen()])
+    assert len({*before} - {*one.clients._lessons}) == 1
+    assert before[0] not in one.clients._lessons
+
+
+def test_what_has_gone_here_comes_back_only_when_it_is_told_again(two_workers):
+    one, other = two_workers
+    one.serves("honest", {"plan": "a"})
+    for number in range(_MOST_LESSONS):
+        other.serves(f"there {number}", {"plan": "a"})
+    for _ in range(3):
+        one.serves("honest", {"plan": "a", "code": "a0"})
+        one.clients.learn([other.clients.seen()])
+        one.serves("another", {"plan": "a"})
+    kept = {*one.clients._lessons}
+    one.clients.learn([other.clients.seen()])
+    assert {*one.clients._lessons} == kept
+    assert passed_at(one) == 3

@@ -21,6 +21,7 @@ __all__ = [
     "Way",
     "added_up",
     "end_oldest",
+    "told_at",
     "told_in",
 ]
 
@@ -163,6 +164,11 @@ def told_in(lesson: Lesson) -> Iterator[str]:
         yield cell.told
         yield from (way.told for way in cell.ways.values())
     yield from lesson.earlier
+
+
+def told_at(lesson: Lesson) -> float:
+    """When it was told last; 0 where this worker has not."""
+    return max((at for cell in lesson.cells.values() for at in cell.last_refused_at.values()), default=0.0)
 
 
 def end_oldest(lesson: Lesson) -> None:

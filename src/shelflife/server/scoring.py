@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from shelflife.server.lessons import (
     Way,
     added_up,
     end_oldest,
+    told_at,
     told_in,
 )
 from shelflife.server.likeness import Digests, Shape, covers, leaves_of, shape_of, way_of
@@ -116,6 +118,7 @@ class Clients(Forked):
         self._shared = Shared("clients", Seen, _SHARED_EVERY_S)
         self._lessons: OrderedDict[tuple[str, str], Lesson] = OrderedDict()
         """By client and what is the same for like requests; the one that was used last is the last."""
+        self._used_at: dict[tuple[str, str], float] = {}
         self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._ways: dict[tuple[str, str], dict[str, tuple[frozenset[Ground], int, int]]] = {}
@@ -124,6 +127,8 @@ class Clients(Forked):
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
         self._counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
         """The fields that these are about, and the places inside of fields, by client and operation."""
+        self._heard: dict[tuple[str, str], float] = {}
+        """The lessons of other workers, and when each was told last, as of the latest meeting."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._known_since: dict[str, int] = {}
@@ -206,15 +211,39 @@ class Clients(Forked):
         return self._shared.others(registry)
 
     def learn(self, others: Iterable[Seen]) -> None:
-        """What other workers have told clients, so that it is known here when it comes back."""
+        """What other workers have told clients, so that it is known here when it comes back.
+
+        Where there is no room, it takes the place of what was used longest ago, if that was earlier. It does so once: what was not told again
+        since the latest meeting has gone for good reason.
+        """
+        told: dict[tuple[str, str], tuple[float, Lesson]] = {}
+        for one in others:
+            for client, lessons in one.clients.items():
+                for like, lesson in lessons.items():
+                    at = told_at(lesson)
+                    if (client, like) not in told or told[client, like][0] < at:
+                        told[client, like] = at, lesson
         with self._lock:
             self._count_repeated()
-            for one in others:
-                for client, lessons in one.clients.items():
-                    for like, lesson in lessons.items():
-                        if (client, like) not in self._lessons and len(self._lessons) < _MOST_LESSONS:
-                            bare = msgspec.structs.replace(lesson, cells={}, earlier={**lesson.earlier})
-                            self._keep(client, like, bare)
+            known, heard = self._lessons, self._heard
+            new = [
+                place for place, (at, _) in told.items() if place not in known and at > heard.get(place, -1.0)
+            ]
+            new.sort(key=lambda place: told[place][0], reverse=True)
+            room = _MOST_LESSONS - len(known)
+            taken = new[:room] + [
+                place
+                for place, oldest in zip(new[room:], islice(known, _MOST_LESSONS), strict=False)
+                if told[place][0] > self._used_at[oldest]
+            ]
+            for client, like in reversed(taken):
+                lesson = told[client, like][1]
+                bare = msgspec.structs.replace(lesson, cells={}, earlier={**lesson.earlier})
+                self._keep(client, like, bare, told[client, like][0])
+            if taken:
+                by_use = sorted(known.items(), key=lambda one: self._used_at[one[0]])
+                self._lessons = OrderedDict(by_use)
+            self._heard = {place: at for place, (at, _) in told.items()}
 
     def scores(self, others: Iterable[Seen] = ()) -> list[ClientScore]:
         """What all clients come to, with what other workers have seen."""
@@ -278,8 +307,8 @@ class Clients(Forked):
         lesson = self._lessons.get(place)
         if lesson is None:
             lesson = Lesson(operation, *shape, tuple(sorted(fix.cells)))
-            self._keep(client, like, lesson)
-        self._lessons.move_to_end(place)
+            self._keep(client, like, lesson, now)
+        self._use(place, now)
         grounds = frozenset(
             grounds_of(policy.id, fix.cells, fix.rules or ())
         )  # what it rested on before says whether that has changed since
@@ -384,7 +413,7 @@ class Clients(Forked):
             for place, cell, carried in one.like:
                 name = _add(cell.passed, carried, self._lessons[place], one.count)
                 cell.first_passed_at.setdefault(name, one.first_at)
-                self._lessons.move_to_end(place)
+                self._use(place, self._noted_at)
             if one.like:
                 self._note_request(one.client, passed=one.count)
                 self._shared.is_changed = True
@@ -398,8 +427,13 @@ class Clients(Forked):
             gone, _ = self._requests.popitem(last=False)
             del self._known_since[gone]
 
-    def _keep(self, client: str, like: str, lesson: Lesson) -> None:
+    def _use(self, place: tuple[str, str], at: float) -> None:
+        self._lessons.move_to_end(place)
+        self._used_at[place] = at
+
+    def _keep(self, client: str, like: str, lesson: Lesson, used_at: float) -> None:
         self._lessons[client, like] = lesson
+        self._used_at[client, like] = used_at
         shapes = self._shapes.setdefault(client, {}).setdefault(lesson.operation, {})
         if len(shapes) < _MOST_SHAPES:
             shape = Shape(lesson.policy, lesson.type, lesson.reads, lesson.sets)
@@ -410,6 +444,7 @@ class Clients(Forked):
                 counted[is_inside][path] = None
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
+            del self._used_at[gone, of]
             self._grounds.pop((gone, of), None)
             self._ways.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
