@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import Provider, Scoring, fix
-from shelflife.server.lessons import Requests
+from shelflife.server.lessons import Requests, seen_in
 from shelflife.server.scoring import _MOST_LESSONS, Clients
 
 ADMIN = {"Authorization": "Bearer operator"}
@@ -71,7 +71,7 @@ class Batches:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("size", [2, 6, 40])
+@pytest.mark.parametrize("size", [2, 6, 20])
 @pytest.mark.parametrize("kind", ["forgets what has moved", "overwrites"])
 def test_a_memory_that_sends_in_parallel_has_forgotten_nothing(kind, size, workers):
     client = Batches(kind, workers)
@@ -81,7 +81,7 @@ def test_a_memory_that_sends_in_parallel_has_forgotten_nothing(kind, size, worke
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("size", [1, 6, 40])
+@pytest.mark.parametrize("size", [1, 6, 20])
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [
@@ -185,3 +185,18 @@ def test_what_has_gone_here_comes_back_only_when_it_is_told_again(two_workers):
     one.clients.learn([other.clients.seen()])
     assert {*one.clients._lessons} == kept
     assert passed_at(one) == 3
+
+
+def test_what_was_seen_is_read_while_requests_go_on(two_workers, monkeypatch):
+    one, _ = two_workers
+    one.serves("honest", {"plan": "a"})
+
+    def while_another_is_served(seen):
+        assert not one.clients._lock.locked()  # else the next line would wait for ever
+        one.serves("another", {"plan": "a"})
+        return seen_in(seen)
+
+    monkeypatch.setattr("shelflife.server.scoring.seen_in", while_another_is_served)
+    first = one.clients.seen()
+    assert sum(each.refused for each in first.requests.values()) == 1
+    assert sum(each.refused for each in one.clients.seen().requests.values()) == 2

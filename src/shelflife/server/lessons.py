@@ -2,6 +2,8 @@
 
 A request is like another when it has the same values in the places that a policy has read and its fix does not touch. Of like requests it
 is counted which were refused and which were let through, each by a digest of what came in the places that the fix sets.
+
+There are thousands of these at a time, and none holds itself: the search for garbage need not look at them (`gc=False`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +23,10 @@ __all__ = [
     "Way",
     "added_up",
     "end_oldest",
+    "seen_in",
     "told_at",
     "told_in",
+    "written",
 ]
 
 _MOST_EARLIER = 16
@@ -31,7 +35,7 @@ OTHERS = "others"
 """Stands for all values that there is no room for. Whatever was refused counts as refused, and not as let through besides."""
 
 
-class Way(msgspec.Struct, omit_defaults=True):
+class Way(msgspec.Struct, omit_defaults=True, gc=False):
     """What was told for one value, where the fix goes by what it replaces: each name has a new one of its own."""
 
     told: str = ""
@@ -41,7 +45,7 @@ class Way(msgspec.Struct, omit_defaults=True):
     """The place in the log of the last change of what this one rests on."""
 
 
-class Early(msgspec.Struct, omit_defaults=True):
+class Early(msgspec.Struct, omit_defaults=True, gc=False):
     """Refusals for the same that came before what was told has come: they may have been under way together."""
 
     at: list[float] = []
@@ -51,7 +55,7 @@ class Early(msgspec.Struct, omit_defaults=True):
     """How many there were after these."""
 
 
-class Cell(msgspec.Struct, omit_defaults=True):
+class Cell(msgspec.Struct, omit_defaults=True, gc=False):
     """What came of like requests while no table has moved that their fix rests on."""
 
     grounds_at: int | None = None
@@ -79,7 +83,7 @@ class Cell(msgspec.Struct, omit_defaults=True):
     """Whether requests may have been left out between the change that it began with and the first that was seen."""
 
 
-class Lesson(msgspec.Struct, omit_defaults=True):
+class Lesson(msgspec.Struct, omit_defaults=True, gc=False):
     """A fix that a client was given for like requests, whatever its values are at the moment."""
 
     operation: str
@@ -137,6 +141,12 @@ class Seen(msgspec.Struct, omit_defaults=True):
     """Clients some of whose requests may have been left out, because there were too many at a time."""
 
 
+written = msgspec.msgpack.Encoder().encode
+"""To write a thing and read it again is the fastest way to copy it; and only the first needs it to stay as it is meanwhile."""
+seen_in = msgspec.msgpack.Decoder(Seen).decode
+_lesson_in = msgspec.msgpack.Decoder(Lesson).decode
+
+
 def added_up(seen: Iterable[Seen]) -> Seen:
     """What all workers have seen together."""
     whole = Seen()
@@ -149,7 +159,7 @@ def added_up(seen: Iterable[Seen]) -> Seen:
                 if id in known:
                     _add_lesson(known[id], lesson)
                 else:
-                    known[id] = msgspec.convert(msgspec.to_builtins(lesson), Lesson)  # a copy to add to
+                    known[id] = _lesson_in(written(lesson))  # a copy to add to
         for client, came in one.requests.items():
             so_far = whole.requests.get(client, Requests())
             whole.requests[client] = Requests(so_far.passed + came.passed, so_far.refused + came.refused)

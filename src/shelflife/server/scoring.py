@@ -32,8 +32,10 @@ from shelflife.server.lessons import (
     Way,
     added_up,
     end_oldest,
+    seen_in,
     told_at,
     told_in,
+    written,
 )
 from shelflife.server.likeness import Digests, Shape, covers, leaves_of, shape_of, way_of
 from shelflife.server.log import Entry
@@ -198,7 +200,8 @@ class Clients(Forked):
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
             sampled = {client for client, rests in self._known_since.items() if rests < self._rests}
-            return added_up([Seen(self._fixes, clients, self._requests, sampled)])
+            seen = written(Seen(self._fixes, clients, self._requests, sampled))
+        return seen_in(seen)  # without the lock, for requests wait for it
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
