@@ -13,7 +13,7 @@ from shelflife.server.lessons import Requests, seen_in
 from shelflife.server.scoring import _MOST_LESSONS, Clients
 
 ADMIN = {"Authorization": "Bearer operator"}
-PLANS = "ab"
+PLANS = "abc"
 
 
 class Batches:
@@ -50,7 +50,9 @@ class Batches:
         for item, told in enumerate(answers):
             if told:
                 fields = told[0] if self.kind != "never follows" else {}
-                if self.kind not in ("has no memory", "never follows"):
+                if self.kind == "keeps its first value":
+                    self.kept.setdefault(plan, fields)
+                elif self.kind not in ("has no memory", "never follows"):
                     self.kept[plan] = fields
                 self.sends({"plan": plan, "item": item, **fields})
 
@@ -200,3 +202,15 @@ def test_what_was_seen_is_read_while_requests_go_on(two_workers, monkeypatch):
     first = one.clients.seen()
     assert sum(each.refused for each in first.requests.values()) == 1
     assert sum(each.refused for each in one.clients.seen().requests.values()) == 2
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_while_only_previous_values_came_after_a_change_nobody_is_said_to_follow(rounds):
+    client = Batches("keeps its first value")
+    told = client.plays(1, changes=2, rounds=rounds)
+    assert (told.stale, told.verdict) == (rounds, "not enough seen")
+
+
+def test_one_new_value_that_is_kept_after_previous_ones_came_shows_that_it_follows():
+    told = Batches("overwrites").plays(1, changes=2, rounds=2)
+    assert (told.stale, told.verdict) == (1, "remembers and follows")

@@ -169,6 +169,8 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
         return "forgets too much"
     if whole.unseen_over_moves and whole.kept_over_moves + whole.dropped_over_moves < _FEWEST_SIGNS:
         return "not enough seen"
+    if whole.stale and not whole.kept_after_changes:
+        return "not enough seen"  # previous values have come, and no new one has been kept yet
     is_up_to_date = whole.kept_after_changes + whole.kept_over_moves >= _FEWEST_SIGNS
     return "remembers and follows" if is_up_to_date else "not enough seen"
 
