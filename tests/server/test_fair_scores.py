@@ -4,10 +4,12 @@ import itertools
 import random
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
+from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Scoring, fix
 from shelflife.server.lessons import Requests, seen_in
 from shelflife.server.scoring import _MOST_LESSONS, Clients
@@ -214,3 +216,28 @@ def test_while_only_previous_values_came_after_a_change_nobody_is_said_to_follow
 def test_one_new_value_that_is_kept_after_previous_ones_came_shows_that_it_follows():
     told = Batches("overwrites").plays(1, changes=2, rounds=2)
     assert (told.stale, told.verdict) == (1, "remembers and follows")
+
+
+@pytest.mark.parametrize(("operations", "tasks"), [([None, None], 10), (["POST /one", "POST /two"] * 2, 20)])
+def test_a_request_that_is_checked_again_for_the_same_counts_once(operations, tasks):
+    provider, app = Batches("overwrites").provider, FastAPI()
+    provider.clients._clock = itertools.count().__next__
+    install(app, provider)
+    to_check = []
+
+    @app.post("/one")
+    @app.post("/two")
+    def checked(wanted: dict[str, str]) -> None:
+        for operation in to_check:
+            provider.check({**wanted}, operation)
+
+    with TestClient(app) as client:
+        for operation in {*operations}:
+            to_check[:] = [operation]
+            assert client.post("/one", json={"plan": "a"}).status_code == 422
+        to_check[:] = operations
+        for _ in range(10):
+            assert client.post("/one", json={"plan": "a", "code": "a0"}).status_code == 200
+    [told] = provider.clients.scores()
+    assert told.tasks == tasks
+    assert provider.counts.passed == 10

@@ -403,13 +403,15 @@ class Provider(Forked):
                         raise Rejected(violations, state)
                 elif self.clients is not None and self.clients.are_counted:
                     fields = Given(request, pin.body, pin.asked_for).fields
-                    self.clients.note(pin.headers, concerned, fields, (), state)
+                    self.clients.note(pin.headers, concerned, fields, (), state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations = True
             self._tell(pin, failure)
             raise
-        self.counts.passed += 1
+        if not pin.has_passed:
+            pin.has_passed = True
+            self.counts.passed += 1
         if self.on_checked:
             self._tell_of(Checked(pin, None))
 
@@ -497,4 +499,4 @@ class Provider(Forked):
         if found or self.readers.looks_left:
             self.readers.note(pin, given)
         if self.clients is not None and pin.verdict != "failed":
-            self.clients.note(pin.headers, operation, given.fields, found, state)
+            self.clients.note(pin.headers, operation, given.fields, found, state, pin)

@@ -39,6 +39,7 @@ from shelflife.server.lessons import (
 )
 from shelflife.server.likeness import Digests, Shape, covers, leaves_of, shape_of, way_of
 from shelflife.server.log import Entry
+from shelflife.server.pins import Pin
 from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
@@ -160,11 +161,12 @@ class Clients(Forked):
         fields: Mapping[str, Any],
         found: Iterable[Violation],
         state: State,
+        pin: Pin | None = None,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
         try:
             if not found:
-                self._note_passed(headers, operation or "", fields, state)
+                self._note_passed(headers, operation or "", fields, state, pin)
             elif (now := self._room_at()) is not None:
                 client = self._name_of(headers())
                 with self._lock:
@@ -367,8 +369,9 @@ class Clients(Forked):
         operation: str,
         fields: Mapping[str, Any],
         state: State,
+        pin: Pin | None,
     ) -> None:
-        """A request was let through. It counts if the client was given a fix for one like it."""
+        """A request was let through. It counts if the client was given a fix for one like it, once however often it is checked."""
         if not self._counted or (
             (self.reads is None or self._is_resting) and self._room_at() is None
         ):  # nobody knows how long it takes to tell who is asking
@@ -382,6 +385,12 @@ class Clients(Forked):
         if inside:
             sent_parts += [value_at(fields, path) for path in inside]
         sent = client, operation, hash(_encode(sent_parts))
+        if pin is not None:
+            if pin.counted is None:
+                pin.counted = set()
+            elif sent in pin.counted:
+                return
+            pin.counted.add(sent)
         with self._lock:
             if state is not self._repeated_in:
                 self._count_repeated()
