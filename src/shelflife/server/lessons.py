@@ -116,7 +116,7 @@ class Given(msgspec.Struct, omit_defaults=True):
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """How many requests of a client came to what. Both are sums, so they never go back."""
+    """How many requests of a client came to what. Both are sums, so they do not go back while the client is counted."""
 
     passed: int = 0
     """Requests that were let through, and are like one that it was given a fix for."""
