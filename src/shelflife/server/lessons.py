@@ -2,6 +2,8 @@
 
 A request is like another when it has the same values in the places that a policy has read and its fix does not touch. Of like requests it
 is counted which were refused and which were let through, each by a digest of what came in the places that the fix sets.
+
+There are thousands of these at a time, and none holds itself: the search for garbage need not look at them (`gc=False`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +15,7 @@ from shelflife.server.likeness import covers, taken_for
 __all__ = [
     "OTHERS",
     "Cell",
+    "Early",
     "Given",
     "Lesson",
     "Requests",
@@ -20,7 +23,10 @@ __all__ = [
     "Way",
     "added_up",
     "end_oldest",
+    "seen_in",
+    "told_at",
     "told_in",
+    "written",
 ]
 
 _MOST_EARLIER = 16
@@ -29,7 +35,7 @@ OTHERS = "others"
 """Stands for all values that there is no room for. Whatever was refused counts as refused, and not as let through besides."""
 
 
-class Way(msgspec.Struct, omit_defaults=True):
+class Way(msgspec.Struct, omit_defaults=True, gc=False):
     """What was told for one value, where the fix goes by what it replaces: each name has a new one of its own."""
 
     told: str = ""
@@ -39,7 +45,17 @@ class Way(msgspec.Struct, omit_defaults=True):
     """The place in the log of the last change of what this one rests on."""
 
 
-class Cell(msgspec.Struct, omit_defaults=True):
+class Early(msgspec.Struct, omit_defaults=True, gc=False):
+    """Refusals for the same that came before what was told has come: they may have been under way together."""
+
+    at: list[float] = []
+    """When the first of them were; whatever else a worker has not seen may have come between two of these."""
+
+    more: int = 0
+    """How many there were after these."""
+
+
+class Cell(msgspec.Struct, omit_defaults=True, gc=False):
     """What came of like requests while no table has moved that their fix rests on."""
 
     grounds_at: int | None = None
@@ -54,7 +70,11 @@ class Cell(msgspec.Struct, omit_defaults=True):
     passed: dict[str, int] = {}
     """How many requests were let through, by the digest of what they had in the places that the fix sets."""
 
+    first_passed_at: dict[str, float] = {}
     refused: dict[str, int] = {}
+    early: dict[str, Early] = {}
+    """By the fix that was told, as `way_of` has it; empty for one that is told whatever it replaces."""
+
     ways: dict[str, Way] = {}
     """Those of `refused` that were told a fix which goes by what it replaces."""
 
@@ -63,7 +83,7 @@ class Cell(msgspec.Struct, omit_defaults=True):
     """Whether requests may have been left out between the change that it began with and the first that was seen."""
 
 
-class Lesson(msgspec.Struct, omit_defaults=True):
+class Lesson(msgspec.Struct, omit_defaults=True, gc=False):
     """A fix that a client was given for like requests, whatever its values are at the moment."""
 
     operation: str
@@ -96,7 +116,7 @@ class Given(msgspec.Struct, omit_defaults=True):
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """How many requests of a client came to what. Both are sums, so they never go back."""
+    """How many requests of a client came to what. Both are sums, so they do not go back while the client is counted."""
 
     passed: int = 0
     """Requests that were let through, and are like one that it was given a fix for."""
@@ -121,6 +141,12 @@ class Seen(msgspec.Struct, omit_defaults=True):
     """Clients some of whose requests may have been left out, because there were too many at a time."""
 
 
+written = msgspec.msgpack.Encoder().encode
+"""To write a thing and read it again is the fastest way to copy it; and only the first needs it to stay as it is meanwhile."""
+seen_in = msgspec.msgpack.Decoder(Seen).decode
+_lesson_in = msgspec.msgpack.Decoder(Lesson).decode
+
+
 def added_up(seen: Iterable[Seen]) -> Seen:
     """What all workers have seen together."""
     whole = Seen()
@@ -133,7 +159,7 @@ def added_up(seen: Iterable[Seen]) -> Seen:
                 if id in known:
                     _add_lesson(known[id], lesson)
                 else:
-                    known[id] = msgspec.convert(msgspec.to_builtins(lesson), Lesson)  # a copy to add to
+                    known[id] = _lesson_in(written(lesson))  # a copy to add to
         for client, came in one.requests.items():
             so_far = whole.requests.get(client, Requests())
             whole.requests[client] = Requests(so_far.passed + came.passed, so_far.refused + came.refused)
@@ -148,6 +174,11 @@ def told_in(lesson: Lesson) -> Iterator[str]:
         yield cell.told
         yield from (way.told for way in cell.ways.values())
     yield from lesson.earlier
+
+
+def told_at(lesson: Lesson) -> float:
+    """When it was told last; 0 where this worker has not."""
+    return max((at for cell in lesson.cells.values() for at in cell.last_refused_at.values()), default=0.0)
 
 
 def end_oldest(lesson: Lesson) -> None:
@@ -199,6 +230,11 @@ def _add_lesson(whole: Lesson, one: Lesson) -> None:
                 counts[value] = counts.get(value, 0) + count
         for value, at in cell.last_refused_at.items():
             into.last_refused_at[value] = max(at, into.last_refused_at.get(value, 0.0))
+        for value, at in cell.first_passed_at.items():
+            into.first_passed_at[value] = min(at, into.first_passed_at.get(value, at))
+        for way_told, early in cell.early.items():
+            so_far = into.early.get(way_told, Early())
+            into.early[way_told] = Early(so_far.at + early.at, so_far.more + early.more)
 
 
 def _added_way(one: Way, other: Way) -> Way:

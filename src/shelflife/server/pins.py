@@ -64,6 +64,10 @@ class Pin(msgspec.Struct, eq=False):
     """What the client has sent so far, as far as it is kept."""
     has_checked: bool = False
     """Whether the request has come as far as a check: the app has decided who is asking."""
+    has_passed: bool = False
+    """Whether it was counted that a check has let it through. A handler may check a request again."""
+    counted: set[object] | None = None
+    """What was counted for its client of what was let through. A request may be checked for several operations, and for each again."""
     has_violations: bool = False
     """Whether the app was told of violations, and may tell the client."""
     has_run: bool = False

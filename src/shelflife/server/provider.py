@@ -434,13 +434,15 @@ class Provider(Forked):
                     if violations := self._told(found, given, concerned, pin.state, pin):
                         raise Rejected(violations, pin.state)
                 elif self.clients is not None and self.clients.counted:
-                    self.clients.note(pin.headers, concerned, seen, (), pin.state)
+                    self.clients.note(pin.headers, concerned, seen, (), pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations, pin.is_plain = True, False
             self._tell(pin, failure)
             raise
-        self.counts.passed += 1
+        if not pin.has_passed:
+            pin.has_passed = True
+            self.counts.passed += 1
         if self.on_checked:
             self._tell_of(Checked(pin, None))
 
@@ -528,4 +530,4 @@ class Provider(Forked):
         if found or self.readers.looks_left:
             self.readers.note(pin, given)
         if self.clients is not None and pin.verdict != "failed":
-            self.clients.note(pin.headers, operation, given.fields, found, state)
+            self.clients.note(pin.headers, operation, given.fields, found, state, pin)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from sys import intern
 from typing import Any
 
@@ -24,6 +25,7 @@ from shelflife.forks import Forked, mind_forks
 from shelflife.server.lessons import (
     OTHERS,
     Cell,
+    Early,
     Given,
     Lesson,
     Requests,
@@ -31,10 +33,14 @@ from shelflife.server.lessons import (
     Way,
     added_up,
     end_oldest,
+    seen_in,
+    told_at,
     told_in,
+    written,
 )
-from shelflife.server.likeness import Digests, Shape, leaves_of, shape_of
+from shelflife.server.likeness import Digests, Shape, covers, leaves_of, shape_of, way_of
 from shelflife.server.log import Entry
+from shelflife.server.pins import Pin
 from shelflife.server.policies import Violation
 from shelflife.server.reads import Request
 from shelflife.server.registry import Registry
@@ -51,6 +57,7 @@ _MOST_LESSONS = 1024
 _MOST_CLIENTS = 1024
 _MOST_CELLS = 8
 _MOST_VALUES = 16
+_MOST_EARLY = 16
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
 _MOST_AT_ONCE = 1000
@@ -83,6 +90,7 @@ class _Repeated(msgspec.Struct, eq=False):
     client: str
     like: list[tuple[tuple[str, str], Cell, str]]
     """Where it is counted: in which lessons, and as what."""
+    first_at: float
     count: int = 1
 
 
@@ -115,6 +123,7 @@ class Clients(Forked):
         self._shared = Shared("clients", Seen, _SHARED_EVERY_S)
         self._lessons: OrderedDict[tuple[str, str], Lesson] = OrderedDict()
         """By client and what is the same for like requests; the one that was used last is the last."""
+        self._used_at: dict[tuple[str, str], float] = {}
         self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._ways: dict[tuple[str, str], dict[str, tuple[frozenset[Ground], int, int]]] = {}
@@ -124,6 +133,8 @@ class Clients(Forked):
         self.counted: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
         """The fields that these are about, and the places inside of fields, by client and operation. Where there are none, it need not be
         noted what is let through."""
+        self._heard: dict[tuple[str, str], float] = {}
+        """The lessons of other workers, and when each was told last, as of the latest meeting."""
         self._requests: OrderedDict[str, Requests] = OrderedDict()
         """What came of the requests of each client; the one that was seen last is the last."""
         self._known_since: dict[str, int] = {}
@@ -148,6 +159,7 @@ class Clients(Forked):
         fields: Mapping[str, Any],
         found: Iterable[Violation],
         state: State,
+        pin: Pin | None = None,
     ) -> None:
         """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault.
 
@@ -155,7 +167,7 @@ class Clients(Forked):
         """
         try:
             if not found:
-                self._note_passed(headers, operation or "", fields, state)
+                self._note_passed(headers, operation or "", fields, state, pin)
             elif (now := self._room_at()) is not None:
                 client = self._name_of(headers())
                 with self._lock:
@@ -191,7 +203,8 @@ class Clients(Forked):
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
             sampled = {client for client, rests in self._known_since.items() if rests < self._rests}
-            return added_up([Seen(self._fixes, clients, self._requests, sampled)])
+            seen = written(Seen(self._fixes, clients, self._requests, sampled))
+        return seen_in(seen)  # without the lock, for requests wait for it
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
@@ -204,15 +217,39 @@ class Clients(Forked):
         return self._shared.others(registry)
 
     def learn(self, others: Iterable[Seen]) -> None:
-        """What other workers have told clients, so that it is known here when it comes back."""
+        """What other workers have told clients, so that it is known here when it comes back.
+
+        Where there is no room, it takes the place of what was used longest ago, if that was earlier. It does so once: what was not told again
+        since the latest meeting has gone for good reason.
+        """
+        told: dict[tuple[str, str], tuple[float, Lesson]] = {}
+        for one in others:
+            for client, lessons in one.clients.items():
+                for like, lesson in lessons.items():
+                    at = told_at(lesson)
+                    if (client, like) not in told or told[client, like][0] < at:
+                        told[client, like] = at, lesson
         with self._lock:
             self._count_repeated()
-            for one in others:
-                for client, lessons in one.clients.items():
-                    for like, lesson in lessons.items():
-                        if (client, like) not in self._lessons and len(self._lessons) < _MOST_LESSONS:
-                            bare = msgspec.structs.replace(lesson, cells={}, earlier={**lesson.earlier})
-                            self._keep(client, like, bare)
+            known, heard = self._lessons, self._heard
+            new = [
+                place for place, (at, _) in told.items() if place not in known and at > heard.get(place, -1.0)
+            ]
+            new.sort(key=lambda place: told[place][0], reverse=True)
+            room = _MOST_LESSONS - len(known)
+            taken = new[:room] + [
+                place
+                for place, oldest in zip(new[room:], islice(known, _MOST_LESSONS), strict=False)
+                if told[place][0] > self._used_at[oldest]
+            ]
+            for client, like in reversed(taken):
+                lesson = told[client, like][1]
+                bare = msgspec.structs.replace(lesson, cells={}, earlier={**lesson.earlier})
+                self._keep(client, like, bare, told[client, like][0])
+            if taken:
+                by_use = sorted(known.items(), key=lambda one: self._used_at[one[0]])
+                self._lessons = OrderedDict(by_use)
+            self._heard = {place: at for place, (at, _) in told.items()}
 
     def scores(self, others: Iterable[Seen] = ()) -> list[ClientScore]:
         """What all clients come to, with what other workers have seen."""
@@ -230,7 +267,8 @@ class Clients(Forked):
 
     def _name_of(self, headers: Mapping[str, str]) -> str:
         if self._scoring.client is not None:
-            return str(self._scoring.client(headers))[:200]
+            name = str(self._scoring.client(headers))
+            return name.encode(errors="backslashreplace").decode()[:200]  # half a surrogate cannot be written
         for name in _CREDENTIALS:
             if credentials := headers.get(name):
                 hashed = hash((name, credentials))
@@ -275,8 +313,8 @@ class Clients(Forked):
         lesson = self._lessons.get(place)
         if lesson is None:
             lesson = Lesson(operation, *shape, tuple(sorted(fix.cells)))
-            self._keep(client, like, lesson)
-        self._lessons.move_to_end(place)
+            self._keep(client, like, lesson, now)
+        self._use(place, now)
         grounds = frozenset(
             grounds_of(policy.id, fix.cells, fix.rules or ())
         )  # what it rested on before says whether that has changed since
@@ -289,9 +327,11 @@ class Clients(Forked):
             name = self._digests.way(fields, replaced, shape, carried)
             name = self._note_way(place, cell, name, told, grounds, state)
             cell.refused[name] = cell.refused.get(name, 0) + 1
+            _note_early(cell, way_of(name), told, now)
         else:
             cell.told = told
             name = _add(cell.refused, carried, lesson)
+            _note_early(cell, "", told, now)
         cell.last_refused_at[name] = now
         lesson.adds = lesson.adds or any(
             value_at(fields, path) is None and value is not None for path, value in leaves_of(fix.parameters)
@@ -330,8 +370,9 @@ class Clients(Forked):
         operation: str,
         fields: Mapping[str, Any],
         state: State,
+        pin: Pin | None,
     ) -> None:
-        """A request was let through. It counts if the client was given a fix for one like it."""
+        """A request was let through. It counts if the client was given a fix for one like it, once however often it is checked."""
         # Nobody knows how long it takes to tell who is asking.
         if not self.counted or ((self.reads is None or self._is_resting) and self._room_at() is None):
             return
@@ -345,6 +386,12 @@ class Clients(Forked):
             whole = fields._fields if isinstance(fields, Request) else fields
             sent_parts += [value_at(whole, path) for path in inside]
         sent = client, operation, hash(_encode(sent_parts))
+        if pin is not None:
+            if pin.counted is None:
+                pin.counted = set()
+            elif sent in pin.counted:
+                return
+            pin.counted.add(sent)
         with self._lock:
             if state is not self._repeated_in:
                 self._count_repeated()
@@ -356,10 +403,9 @@ class Clients(Forked):
                 self._look_at(state)
                 if len(self._repeated) >= _MOST_REPEATED:
                     self._count_repeated()
-                looked_into = fields._fields if isinstance(fields, Request) else fields
-                self._repeated[sent] = _Repeated(
-                    client, self._like_ones(client, operation, looked_into, state)
-                )
+                whole = fields._fields if isinstance(fields, Request) else fields
+                like = self._like_ones(client, operation, whole, state)
+                self._repeated[sent] = _Repeated(client, like, self._noted_at)
 
     def _like_ones(
         self, client: str, operation: str, fields: Mapping[str, Any], state: State
@@ -379,8 +425,9 @@ class Clients(Forked):
         repeated, self._repeated = self._repeated, {}
         for one in repeated.values():
             for place, cell, carried in one.like:
-                _add(cell.passed, carried, self._lessons[place], one.count)
-                self._lessons.move_to_end(place)
+                name = _add(cell.passed, carried, self._lessons[place], one.count)
+                cell.first_passed_at.setdefault(name, one.first_at)
+                self._use(place, self._noted_at)
             if one.like:
                 self._note_request(one.client, passed=one.count)
                 self._shared.is_changed = True
@@ -394,8 +441,13 @@ class Clients(Forked):
             gone, _ = self._requests.popitem(last=False)
             del self._known_since[gone]
 
-    def _keep(self, client: str, like: str, lesson: Lesson) -> None:
+    def _use(self, place: tuple[str, str], at: float) -> None:
+        self._lessons.move_to_end(place)
+        self._used_at[place] = at
+
+    def _keep(self, client: str, like: str, lesson: Lesson, used_at: float) -> None:
         self._lessons[client, like] = lesson
+        self._used_at[client, like] = used_at
         shapes = self._shapes.setdefault(client, {}).setdefault(lesson.operation, {})
         if len(shapes) < _MOST_SHAPES:
             shape = Shape(lesson.policy, lesson.type, lesson.reads, lesson.sets)
@@ -407,6 +459,7 @@ class Clients(Forked):
                 counted[is_inside][intern(path)] = None
         if len(self._lessons) > _MOST_LESSONS:
             (gone, of), _ = self._lessons.popitem(last=False)
+            del self._used_at[gone, of]
             self._grounds.pop((gone, of), None)
             self._ways.pop((gone, of), None)
             if not any(one == gone for one, _ in self._lessons):
@@ -445,6 +498,16 @@ def _add(counts: dict[str, int], value: str, lesson: Lesson, by: int = 1) -> str
     name = value if has_room else OTHERS
     counts[name] = counts.get(name, 0) + by
     return name
+
+
+def _note_early(cell: Cell, way: str, told: str, now: float) -> None:
+    """Note a refusal if nothing has come yet of what was told for it."""
+    if not any(covers(one, told) for one in cell.passed):
+        early = cell.early.setdefault(way, Early())
+        if len(early.at) < _MOST_EARLY:
+            early.at.append(now)
+        else:
+            early.more += 1
 
 
 def _since(state: State, number: int) -> list[Entry]:

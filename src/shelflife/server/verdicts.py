@@ -8,7 +8,7 @@ Verdicts come of what was seen of late. What has come of requests in all is coun
 
 from collections.abc import Collection, Iterator, Mapping
 from operator import add
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ _FEWEST_SIGNS = 2
 """So many signs of the same are no accident."""
 
 _OFTEN_FORGOTTEN = 0.2
+_Number = TypeVar("_Number", int, float)
 _ANY = "", None
 """Stands among the ways for a fix that is told whatever it replaces. It is the same for as long as what it rests on is."""
 
@@ -168,6 +169,8 @@ def _verdict(adding: _Tally, rewriting: _Tally) -> Verdict:
         return "forgets too much"
     if whole.unseen_over_moves and whole.kept_over_moves + whole.dropped_over_moves < _FEWEST_SIGNS:
         return "not enough seen"
+    if whole.stale and not whole.kept_after_changes:
+        return "not enough seen"  # previous values have come, and no new one has been kept yet
     is_up_to_date = whole.kept_after_changes + whole.kept_over_moves >= _FEWEST_SIGNS
     return "remembers and follows" if is_up_to_date else "not enough seen"
 
@@ -188,7 +191,7 @@ def _tally(lesson: Lesson, always: set[str]) -> _Tally:
             count for cell in group for value, count in cell.refused.items() if _is_any(value, earlier)
         )
         known.discard(_ANY)
-        agains = [_again(cell, known) for cell in group]
+        agains = [_again(cell, known, group) for cell in group]
         again = sum(agains)
         stale_again = min(again, max(0, stale - 1))
         moves = [index for index in range(1, len(group)) if right[index] or wrong[index]]
@@ -222,23 +225,41 @@ def _tally(lesson: Lesson, always: set[str]) -> _Tally:
     return whole
 
 
-def _again(cell: Cell, known: set[tuple[str, int | None]]) -> int:
-    """How often it was refused for what it had been told before. What it is told now is known from here on."""
+def _again(cell: Cell, known: set[tuple[str, int | None]], group: list[Cell]) -> int:
+    """How often it was refused for what it had been told before. What it is told now is known from here on.
+
+    Refusals that were under way together, each of them followed, are no sign of that.
+    """
     again = 0
     for name, refused in cell.refused.items():
         way = cell.ways.get(name)
         if way is None or name != OTHERS:
             told = _ANY if way is None else (way_of(name), way.grounds_at)
-            again += refused - (told not in known)
-            known.add(told)
-    return again
+            again += refused
+            if told not in known:
+                again -= _at_first(cell, told[0], cell.told if way is None else way.told, group)
+                known.add(told)
+    return max(0, again)
+
+
+def _at_first(cell: Cell, way: str, told: str, group: list[Cell]) -> int:
+    """How many refusals a client could not have spared when it was told something: one, or as many as it had under way at the time."""
+    early = cell.early.get(way)
+    if early is None:
+        return 1
+    passed = sum(sum(_of_these(one.passed, [told]).values()) for one in group)
+    followed_at = min(
+        (at for one in group for at in _of_these(one.first_passed_at, [told]).values()), default=0.0
+    )
+    before = sum(at <= followed_at for at in early.at)
+    return max(1, min(passed, before + (early.more if before == len(early.at) else 0)))
 
 
 def _told(cell: Cell) -> set[str]:
     return {cell.told, *(way.told for way in cell.ways.values())} - {""}
 
 
-def _of_these(passed: Mapping[str, int], told: Collection[str]) -> dict[str, int]:
+def _of_these(passed: Mapping[str, _Number], told: Collection[str]) -> dict[str, _Number]:
     return {value: count for value, count in passed.items() if any(covers(value, one) for one in told)}
 
 
