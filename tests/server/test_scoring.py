@@ -486,7 +486,6 @@ def test_whether_a_change_has_moved_what_a_fix_rests_on_is_as_looking_through_al
 def test_what_was_told_by_one_thread_is_not_undone_by_another_that_began_before(tmp_path):
     (one, first), (other, _) = (served(log=tmp_path / "log.db") for _ in range(2))
     with first:
-        asks(first)
         is_looking, may_tell, seen = threading.Event(), threading.Event(), one.clients.seen
 
         def slowly():
@@ -495,7 +494,8 @@ def test_what_was_told_by_one_thread_is_not_undone_by_another_that_began_before(
             may_tell.wait(0.2)
             return found
 
-        one.clients.seen = slowly
+        one.clients.seen = slowly  # before there is anything to tell: whoever is first tells it so
+        asks(first)
         beat = threading.Thread(target=one.clients.meet, args=[one.registry], kwargs={"now": True})
         beat.start()
         assert is_looking.wait(60)
