@@ -3,7 +3,7 @@
 import itertools
 import random
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import msgspec
 import pytest
@@ -46,6 +46,18 @@ def with_policies(provider):
         return None
 
     return provider
+
+
+@contextmanager
+def two_workers(place):
+    """Two that share a log."""
+    workers = [
+        with_policies(Provider(TABLES, [TIE], log=place, admin_token="t", scoring=None)) for _ in range(2)
+    ]
+    with closing(workers[0]), closing(workers[1]):
+        for one in workers:
+            one.be_ready()
+        yield workers
 
 
 def resting(provider, table, key=None):
@@ -205,13 +217,8 @@ def test_a_fix_counts_exactly_as_long_as_a_request_that_rests_on_it_would_be_let
 
 
 def test_what_any_worker_has_told_counts_at_all_of_them_and_once(place):
-    workers = [
-        with_policies(Provider(TABLES, [TIE], log=place, admin_token="t", scoring=None)) for _ in range(2)
-    ]
-    first, second = workers
-    with closing(first), closing(second):
-        for one in workers:
-            one.be_ready()
+    with two_workers(place) as workers:
+        first, second = workers
         first.violations({"carrier": "UPS", "price": 1})
         for one in workers:
             one.violations({"carrier": "DHL", "price": 2})
@@ -230,13 +237,8 @@ def test_what_any_worker_has_told_counts_at_all_of_them_and_once(place):
 
 
 def test_what_a_request_named_and_no_table_has_is_not_written_down(place):
-    workers = [
-        with_policies(Provider(TABLES, [TIE], log=place, admin_token="t", scoring=None)) for _ in range(2)
-    ]
-    first, second = workers
-    with closing(first), closing(second):
-        for one in workers:
-            one.be_ready()
+    with two_workers(place) as workers:
+        first, second = workers
         first.violations({"carrier": "alice@example.com"})
         first.told_fixes.meet(first.registry, now=True)
         [shared] = first.registry.shared("told").values()

@@ -31,7 +31,7 @@ function request(name, query, options = {}) {
 
 export const ask = (name, query) => answered(ASKED_FOR_S, name, query);
 
-// What is made of tables, rules and all else. Somebody between us and the server may answer in its place.
+// How things are: the tables, the rules, the workers. A proxy between us and the server may answer in its place.
 export async function overview() {
   const told = await ask("overview");
   if (!Array.isArray(told?.tables)) throw new Error("what answers there is not this server");
