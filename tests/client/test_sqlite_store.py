@@ -132,6 +132,17 @@ def test_shapes_come_and_go_with_their_entries_wherever_they_are_counted(path, m
     other.close()
 
 
+@pytest.mark.parametrize("most_counted", [2, 64])
+def test_a_shape_that_comes_and_goes_in_one_write_leaves_nothing(path, monkeypatch, most_counted):
+    monkeypatch.setattr("shelflife.client.sqlite_writing.MOST_SHAPES_COUNTED", most_counted)
+    with closing(SqliteStore(path)) as store:
+        for turn in range(5):
+            put(store, *(entry(when={f"field{turn}{number}": 1}) for number in range(4)), capacity=1)
+            (left,) = store.entries()
+            assert store.shapes(ORIGIN, "POST /x") == (tuple(left.condition.when),)
+            assert rows_in(path, "shapes") == 1
+
+
 def test_a_write_of_another_process_leaves_what_it_does_not_touch_as_it_was_decoded(path):
     store, other = SqliteStore(path), SqliteStore(path)
     put(store, entry())

@@ -211,6 +211,8 @@ class Change:
         """How many there are of each shape that has become more or less. A shape goes with the last that has it."""
         counts = self._of.counted_shapes() if self._by_shape else {}
         for (operation, shape), count in self._by_shape.items():
+            if not count:
+                continue  # what has come has gone in the same write
             shapes = shapes_in(self._connection, self._of, self._root, operation)
             key, is_left = key_of_shape(operation, shape), True
             if key in counts:
