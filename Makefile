@@ -53,10 +53,10 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 	@touch $(AGENTS_READY)
 
 test: $(READY) $(AGENTS_READY) $(DOCS_READY) $(STANDINS) $(BROWSER_READY)  ## Run the whole suite
-	@$(BIN)/pytest --numprocesses=4 -q  # on two cores too: much of it waits for real servers
+	@$(BIN)/pytest --workers=4 -q  # on two cores too: much of it waits for real servers
 
 test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
-	@$(BIN)/pytest --numprocesses=2 -q tests/fresh_environments.py
+	@$(BIN)/pytest --workers=2 -q tests/fresh_environments.py
 	@$(BIN)/pytest -q -s tests/agents/peers.py
 
 dist: $(READY)  ## Build the wheel and the source distribution, into dist
@@ -67,7 +67,7 @@ test-dist: $(READY)  ## Install the wheel into empty environments, and follow th
 	@$(BIN)/pytest -q tests/distributions.py
 
 test-lowest: $(LOWEST_READY)  ## Run the tests of both sides with the lowest versions that the package says it works with (needs uv)
-	@.venv-lowest/bin/pytest --numprocesses=2 -q -p no:cacheprovider -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning tests/contract tests/server tests/client tests/integrations
+	@.venv-lowest/bin/pytest --workers=2 -q -p no:cacheprovider -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning tests/contract tests/server tests/client tests/integrations
 
 $(LOWEST_READY): pyproject.toml
 	@mkdir -p build

@@ -39,7 +39,7 @@ _ASK = b"GET /contract/changes HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event
 
 def measure(is_quick: bool) -> Iterator[Figure]:
     """Some reloads, each timed at every listener; with a log in the process, and with one that workers share."""
-    listener_count, reload_count = (20, 3) if is_quick else (1000, 30)
+    listener_count, reload_count = (20, 3) if is_quick else (1000, 200)
     yield from _figures(f"{listener_count:,} listeners", *_alternated(1, listener_count, reload_count))
     yield from _figures(
         f"{listener_count:,} listeners of {_WORKER_COUNT} workers with a shared log",

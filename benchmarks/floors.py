@@ -136,8 +136,7 @@ class BareFile:
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()
         number = execute(INSERT, (None, *bared.row)).lastrowid
-        for tagged in rows_of(bared.tags, number):
-            execute(TAG, tagged)
+        self._cursor.executemany(TAG, rows_of(bared.tags, number))
         execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
         execute("commit")
 

@@ -21,6 +21,7 @@ from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Fix, Provider, Request, Rule, Scoring, Tables, fix
+from shelflife.server.given import at_first_sight
 from shelflife.server.metrics import exposition
 from shelflife.server.state import State
 
@@ -38,6 +39,7 @@ __all__ = [
     "stamped_barely_app",
     "unasked_app",
     "unmeasured_app",
+    "viewed_app",
 ]
 
 PATH = "/subscriptions"
@@ -298,7 +300,7 @@ class _Refused(Exception):
     """A fix that a check by hand has found."""
 
 
-_asked: ContextVar[_Asked] = ContextVar("asked")
+_asked: ContextVar[Any] = ContextVar("asked")
 _SAID_TO_THE_CONTRACT = frozenset(name.lower().encode() for name in (AT_HEADER, PRECONDITION_HEADER))
 
 
@@ -374,10 +376,39 @@ def _check_every_word(wanted: Subscription) -> None:
             raise _Refused(found)
 
 
+class _ChecksByViews:
+    """The two policies as they are written with the contract, which look at views: under a record these note what is read."""
+
+    def __init__(self, state: State) -> None:
+        self._views = state, Tables(state)
+
+    def __call__(self, wanted: Subscription) -> None:
+        asked = _asked.get()
+        asked.is_let_in = True
+        state, tables = self._views
+        if state is not asked.state:
+            state, tables = self._views = asked.state, Tables(asked.state)
+        seen: Any = at_first_sight(wanted, asked)  # a model that has its values ready, as this one does
+        for policy in (promo_must_be_the_assigned_one, currency_must_be_what_the_token_settles_in):
+            found = policy(seen, tables)
+            if found is not None:
+                raise _Refused(found)
+
+
 def promised_app(table_count: int) -> FastAPI:
     """With all that is promised to a usual request, by hand. Nothing can be recorded, changed while it runs, or asked in another way."""
-    app = _app(_check_every_word)
-    app.add_middleware(_KeepsEveryWord, provider=_provider(table_count))
+    return _keeping_every_word(_provider(table_count), _check_every_word)
+
+
+def viewed_app(table_count: int) -> FastAPI:
+    """The same with policies that look at views."""
+    provider = _provider(table_count)
+    return _keeping_every_word(provider, _ChecksByViews(provider.state))
+
+
+def _keeping_every_word(provider: Provider, check: Callable[[Subscription], None]) -> FastAPI:
+    app = _app(check)
+    app.add_middleware(_KeepsEveryWord, provider=provider)
     return app
 
 

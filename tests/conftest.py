@@ -1,6 +1,5 @@
 """Real engines for the tests, and Hypothesis profiles."""
 
-import atexit
 import functools
 import gc
 import logging
@@ -8,9 +7,6 @@ import os
 import pickle
 import signal
 import tomllib
-from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 
 import httpx._transports.default
 import httpx2._transports.default
@@ -18,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shelflife.server import policies
-from tests.distribution import ByModule, rank_of
+from tests.distribution import rank_of
 from tests.engines import engine, schema_of_its_own
 from tests.nursery import end_shared_nursery, shared_nursery
+
+pytest_plugins = ["tests.forked"]
 
 gc.disable()  # until all is collected: nothing of what is imported is garbage, and looking for it took half of the time
 
@@ -61,31 +59,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    if getattr(config.option, "numprocesses", None):  # of those that are to share it none is there yet
+    if config.option.workers:  # of those that are to share it none is there yet
         shared_nursery()
-    if hasattr(config, "workerinput"):
-        atexit.register(_end_at_once, os.getpid())
-
-
-def _end_at_once(worker):
-    """Libraries wait for their threads where Python is taken down. For that all others waited at the end, for seconds."""
-    if os.getpid() == worker:  # and not in a process that a test has forked off it
-        os._exit(0)
 
 
 def pytest_unconfigure():
     end_shared_nursery()
-
-
-def pytest_sessionstart(session):
-    """Of a whole run in a fresh clone each worker begins to import elsewhere: what one has compiled no other needs to."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker and session.config.args == session.config.getini("testpaths"):
-        modules = sorted(Path(__file__).parent.rglob("test_*.py"))
-        begun_with = len(modules) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        for path in (*modules[begun_with:], *modules[:begun_with]):
-            with suppress(Exception, pytest.skip.Exception):  # whoever collects it is told
-                import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items):
@@ -116,11 +95,6 @@ def pytest_runtest_logfinish():
         _full_searches.clear()
         gc.collect(1)  # what this test has left
         gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session")

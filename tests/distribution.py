@@ -4,8 +4,6 @@ A module is run by one worker: whatever it starts or plays for all its tests is 
 (about eight seconds of work or more) come first, so that no worker is left with one at the end.
 """
 
-from xdist.scheduler import LoadScopeScheduling
-
 _APART = {
     "tests/cli/test_cli.py",
     "tests/client/test_bound_histories.py",
@@ -82,13 +80,7 @@ def rank_of(item):
     return 0 if module in _APART else 1 if module in _TOGETHER else 2
 
 
-class ByModule(LoadScopeScheduling):
-    """Hands out modules in the order in which they were collected."""
-
-    def __init__(self, config, log=None):
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
-
-    def _split_scope(self, nodeid):
-        module = _module_of(nodeid)
-        return nodeid if module in _APART else _TOGETHER.get(module, module)
+def unit_of(nodeid):
+    """The name of what a worker runs together with this test."""
+    module = _module_of(nodeid)
+    return nodeid if module in _APART else _TOGETHER.get(module, module)

@@ -1,6 +1,8 @@
 """Each extra in a virtual environment of its own: `make test-extras` runs this. The wheel is installed with that extra alone, and what it
-brings is used there."""
+brings is used there. So is what needs another SDK of MCP than the suite has."""
 
+import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +14,9 @@ import pytest
 from shelflife.apis.acme import acme_app
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED
+from tests.agents.capabilities import CAPABILITIES
+from tests.agents.mcp_billing import McpBilling, shown_by
+from tests.agents.scripted import KEY, scripted_model
 
 FOLDER = Path(__file__).parents[1]
 LOCKS = [FOLDER / "requirements.lock", FOLDER / "tests/agents/requirements.lock"]
@@ -243,6 +248,29 @@ trust({})
 }
 """What is run in the environment of each extra, in parts that are one program together."""
 
+ADAPTERS = ["langchain-mcp-adapters==0.3.2", "mcp==1.30.0", "langchain-openai"]
+"""What LangChain loads tools of MCP by, and the newest SDK that this works with."""
+
+LANGCHAIN_OVER_MCP = f"""
+import asyncio, json, sys
+from langchain.agents import create_agent
+from langchain_mcp_adapters.client import MultiServerMCPClient
+from langchain_openai import ChatOpenAI
+from shelflife.client import Memory
+from shelflife.integrations.langchain_mcp import MemoryInterceptor
+
+async def main(url, model):
+    client = MultiServerMCPClient({{"billing": {{"transport": "http", "url": url}}}})
+    client.tool_interceptors.append(MemoryInterceptor(client, Memory()))
+    chat = ChatOpenAI(model="any", base_url=model + "/v1", api_key={KEY!r})
+    agent = create_agent(chat, await client.get_tools())
+    while prompt := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        said = await agent.ainvoke({{"messages": [("user", prompt)]}})
+        print(json.dumps(said["messages"][-1].content), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
@@ -284,14 +312,44 @@ def run(command, timeout_s):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("extra", PROGRAMS)
-def test_an_extra_brings_all_that_its_part_needs(extra, argument, wheel, constraints, tmp_path):
-    environment = tmp_path / "venv"
+def python_with(environment, constraints, *requirements):
+    """The Python of a new environment that has these, and what they need."""
     python = str(environment / "bin/python")
     run([sys.executable, "-m", "venv", "--without-pip", str(environment)], LONGEST_RUN_S)
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
-    run([*install, "--constraint", str(constraints), f"{wheel}[{extra}]"], LONGEST_INSTALLATION_S)
+    run([*install, "--constraint", str(constraints), *requirements], LONGEST_INSTALLATION_S)
+    return python
+
+
+@pytest.mark.parametrize("extra", PROGRAMS)
+def test_an_extra_brings_all_that_its_part_needs(extra, argument, wheel, constraints, tmp_path):
+    python = python_with(tmp_path / "venv", constraints, f"{wheel}[{extra}]")
     run([python, "-c", "\n".join(PROGRAMS[extra]), argument], LONGEST_RUN_S)
+
+
+def test_mcp_tools_that_langchain_has_loaded_are_remembered_exactly(wheel, constraints, tmp_path):
+    own = tmp_path / "constraints.txt"
+    pins = constraints.read_text().splitlines()
+    own.write_text("\n".join(pin for pin in pins if not pin.startswith(("mcp==", "mcp-types=="))))
+    python = python_with(tmp_path / "venv", own, f"{wheel}[langchain]", *ADAPTERS)
+    with McpBilling().served() as server, scripted_model(tmp_path) as model:
+        agent = subprocess.Popen(
+            [python, "-c", LANGCHAIN_OVER_MCP, server.url, model.address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+        async def episode(_, prompts):
+            agent.stdin.write(prompts["create_subscription"] + "\n")
+            agent.stdin.flush()
+            return json.loads(await asyncio.to_thread(agent.stdout.readline))
+
+        try:
+            seen = shown_by(server, model, episode)
+        finally:
+            agent.communicate("\n", timeout=LONGEST_RUN_S)
+    assert seen == CAPABILITIES["LangChain, tools of its MCP adapters"]
 
 
 def test_every_extra_of_an_integration_is_tried():

@@ -113,6 +113,9 @@ def nursery_with(*modules):
         command = [sys.executable, "-m", "tests.nursery", path, *modules]
         piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, cwd=ROOT, **piped)
+        os.register_at_fork(
+            after_in_child=process.stdin.close
+        )  # it ends with this process, not with what that has forked
         try:
             assert process.stdout.readline() == "listening\n"
             yield Nursery(path)

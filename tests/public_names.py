@@ -32,6 +32,7 @@ PUBLIC = {
     "shelflife.integrations.aiohttp": {"memory_middleware"},
     "shelflife.integrations.claude_agent_sdk": {"memory_hooks"},
     "shelflife.integrations.langchain": {"MemoryMiddleware"},
+    "shelflife.integrations.langchain_mcp": {"MemoryInterceptor"},
     "shelflife.integrations.openai_agents": {"memory_tool"},
     "shelflife.integrations.pydantic_ai": {"MemoryToolset"},
     "shelflife.integrations.fastapi": {"install"},

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
@@ -99,3 +100,19 @@ def test_terms_in_italics_lead_to_the_glossary(book, pages):
     guide, glossary = (pages[book / name] for name in ("guides/providers.html", "reference/glossary.html"))
     places = {link.partition("#")[2] for link in guide.links if "glossary.html#term-" in link}
     assert {"term-rule", "term-position", "term-downstream"} <= places <= glossary.places
+
+
+def test_the_settings_have_defaults_and_texts_that_a_reader_understands(book):
+    """The cells of each row: the setting, its default, and what it is."""
+    text = (book / "reference" / "settings.html").read_text("utf-8")
+    rows = [
+        re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL)
+    ]
+    told = [[unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in rows if len(row) == 3]
+    without_text = {setting for setting, _, says in told if not says}
+    assert (len(told) > 40, without_text) == (True, {"memory"})
+    obscure = re.compile(r"Channel|MappingProxyType|[a-z]+_[a-z]+")
+    assert [row for row in told if obscure.search(row[1])] == []
+    of = {setting: (default, says) for setting, default, says in told}
+    assert "compact" not in of["conditional"][1]
+    assert (of["operation"][0], of["read"][0], of["guard"][0]) == ("built in", "built in", "Guard()")

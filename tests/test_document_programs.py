@@ -346,3 +346,15 @@ def test_a_tool_of_an_api_with_a_login_asks_with_it_or_is_told_to(folder, monkey
         assert evictions == {"table_moved": 2}
         assert warning.startswith(address)
         assert "give `ask`" in warning
+
+
+@pytest.mark.runs("conditional_tool.py")
+def test_the_conditional_tool_of_the_guide_is_run_again_after_a_change(folder):
+    provider = acme_provider()
+    with serving(acme_app(provider)) as address:
+        path = folder / "conditional_tool.py"
+        path.write_text(path.read_text("utf-8").replace("http://127.0.0.1:8000", address))
+        tool = importlib.import_module("conditional_tool")
+        tool.subscribe(**GOVERNED)
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert '"promo_code":"WINTERLAUNCH26"' in tool.subscribe(**GOVERNED)

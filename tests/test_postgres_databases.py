@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
@@ -180,6 +181,38 @@ def test_a_database_that_falls_silent_is_noticed_in_time_and_holds_up_nobody_els
                 return noted(far) == ["a", "b"]
 
         wait_until(is_heard_again)
+
+
+def test_several_hosts_that_are_silent_are_waited_for_no_longer_than_one(postgres, postgres_url):
+    with (
+        Proxy(postgres.url) as proxy,
+        socket.create_server(("127.0.0.1", 0)) as silent,  # whoever connects hears nothing
+    ):
+        port, schema = silent.getsockname()[1], postgres_url.rpartition("=")[2]
+        begun_at = time.monotonic()
+        with pytest.raises(NotesError, match="cannot be opened: connection timeout expired"):
+            Database(f"postgresql://u@{','.join([f'127.0.0.1:{port}'] * 9)}/x", NOTES).open()
+        assert time.monotonic() - begun_at < 9  # 27 with three seconds for each
+        hosts = f"127.0.0.1:{port},127.0.0.1:{proxy.port}"
+        url = f"postgresql://postgres@{hosts}/postgres?sslmode=disable&schema={schema}"
+        with closing(Database(url, NOTES)) as database:
+            note(database, "a")
+            assert noted(database) == ["a"]
+
+
+def test_what_is_being_opened_when_a_database_is_closed_is_let_go_of_too(postgres, postgres_url):
+    with (
+        Proxy(postgres.url) as proxy,
+        closing(Database(proxy.postgres_url_of(postgres_url), NOTES)) as database,
+    ):
+        proxy.delay_s = 0.2
+        noting = threading.Thread(target=note, args=[database, "a"])
+        noting.start()
+        wait_until(lambda: proxy.carried_count)
+        database.close()
+        noting.join()
+        assert database._opened == set()
+        assert noted(database) == ["a"]
 
 
 def test_whoever_waits_is_told_at_once_and_again_after_a_loss(postgres, database, postgres_url):

@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client import Memory, SqliteStore
+from shelflife.client import Memory, SqliteStore, StoreError
 from shelflife.client.events import StoreFailed
 from shelflife.server import LogError, Registry, SqliteLog
 from shelflife.testing import serving
@@ -187,6 +188,48 @@ def test_a_copy_is_not_used_with_the_journal_of_what_it_has_replaced(path):
         registry.catch_up()
 
 
+CONFIRMING = """
+import os, sys
+from shelflife.client import SqliteStore
+from tests.client.entries import entry, put
+
+store = SqliteStore(sys.argv[1])
+put(store, entry("seen by both"), entry("confirmed"))
+if sys.argv[2] == "is closed":
+    store.close()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open cannot be told")
+@pytest.mark.parametrize("ending", ["is closed", "is killed"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("gone", [["-shm"], ["-wal", "-shm"]])
+def test_what_others_confirm_after_the_index_was_deleted_is_seen_and_stays(
+    path, gone, goes_on, count, ending
+):
+    """The index is beside the file, and whoever opens this without it makes another."""
+    stores = [SqliteStore(path) for _ in range(count)]
+    put(stores[0], entry("seen by both"))
+    assert all(plans(store) == {"seen by both"} for store in stores)
+    for end in gone:
+        path.with_name(f"{path.name}{end}").unlink()
+    subprocess.run([sys.executable, "-c", CONFIRMING, path, ending], check=True, timeout=300)
+    both = {"seen by both", "confirmed"}
+    for store in stores[1:] * goes_on:
+        with pytest.raises(StoreError, match="something else in this process still has it open"):
+            plans(store)
+    for store in stores * goes_on:
+        assert plans(store) >= both
+        assert put(store, entry("later")) is not None
+    for store in stores:
+        store.close()
+    with closing(SqliteStore(path)) as store:
+        assert plans(store) == (both | {"later"} if goes_on else both)
+    assert {one.name for one in all_of(path)} == {path.name}
+
+
 def test_a_worker_whose_log_was_deleted_says_so_once_and_answers_no_questions(path, caplog):
     provider = acme_provider(log=path)
     with serving(acme_app(provider)) as address:
@@ -224,7 +267,7 @@ def test_a_file_that_shrinks_under_a_process_fails_no_step_of_an_agent(path, siz
 
 FULL = """
 import resource, signal, sys
-from shelflife.client import Memory, SqliteStore
+from shelflife.client import Memory, SqliteStore, StoreError
 from shelflife.client.events import StoreFailed
 from tests.client.responses import rejection, said
 from tests.processes import wait_until

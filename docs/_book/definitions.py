@@ -87,6 +87,25 @@ class _Shown(ast.NodeTransformer):
         is_short = isinstance(value, ast.expr) and len(ast.unparse(value)) <= _LONGEST_DEFAULT
         return value if is_short and isinstance(value, ast.expr) else name
 
+    def visit_Attribute(self, member: ast.Attribute) -> ast.expr:
+        """What a constant has in one of its fields: as it was made, or else as its class says."""
+        found = definition(self._module, ast.unparse(member.value))
+        made = getattr(found.node, "value", None) if found else None
+        if found is None or not isinstance(made, ast.Call):
+            return member
+        given = {word.arg: word.value for word in made.keywords}
+        of = definition(found.module, ast.unparse(made.func))
+        fields = of.node.body if of and isinstance(of.node, ast.ClassDef) else []
+        defaults = {_assigned(one): getattr(one, "value", None) for one in fields}
+        value = given.get(member.attr) or defaults.get(member.attr)
+        return value if isinstance(value, ast.expr) else member
+
+    def visit_Call(self, call: ast.Call) -> ast.expr:
+        """What nobody can write into, by what it has."""
+        if ast.unparse(call.func) == "MappingProxyType":
+            return call.args[0]
+        return call
+
 
 def plain_default(value: ast.expr, module: str) -> ast.expr:
     """A default as a reader can understand it, without the names of constants."""

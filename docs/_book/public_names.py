@@ -47,8 +47,11 @@ def settings_of(said: str) -> str:
             "| --- | --- | --- |",
         ]
         assert isinstance(found.node, ast.ClassDef)
+        made_in = (_initialiser(found) or (found.module,))[0]
         for field in _fields(found) or _parameters(found):
             default = "" if field.default is None else f"`{field.default}`"
+            if definition(made_in, field.default or "") is not None:
+                default = "built in"  # a function, whose name tells nothing
             lines.append(f"| `{field.name}` | {default} | {_cell(field.says)} |")
     return "\n".join(lines) + "\n"
 

@@ -48,3 +48,6 @@ class ShelflifeError(Exception):
 
     is_away = False
     """Whether it is because something does not answer, and not because of what was asked of it."""
+
+    is_untried = False
+    """Whether nothing was asked, for want of a way to do so. That says nothing of whether anybody would have answered."""

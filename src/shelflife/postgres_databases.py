@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -78,6 +79,8 @@ _orphans: list[Any] = []
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose statements have `?` where a value goes, as SQLite's do."""
 
+    longest_connecting_s = math.inf
+    """So long at most to one address. The driver's own bound is two seconds, or more."""
     longest_silence_s = 3.0
     until: float | None = None
     """When all that is done just now is given up, by the monotonic clock; None where only silence counts."""
@@ -86,7 +89,16 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     do: behind a pooler others have it next."""
 
     is_let_go = False
-    """Whether the database was closed while this was in use: then it ends when it is put back."""
+    """Whether the database was closed while this was opened or in use: then it ends when it is put back."""
+
+    @classmethod
+    def _connect_gen(cls, *given: Any, **named: Any) -> Any:
+        """As the driver connects to one address, within that time. Were this not called, its own bound would be left."""
+        until = time.monotonic() + cls.longest_connecting_s
+        try:
+            return (yield from _bounded(super()._connect_gen(*given, **named), 0, until))
+        except TimeoutError:
+            raise psycopg.errors.ConnectionTimeout("connection timeout expired") from None
 
     def execute(  # type: ignore[override]
         self, statement: str, values: Sequence[Any] = ()
@@ -125,6 +137,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Any, *times: Any, **bounds: Any) -> Any:
         """Wait for the database, but not for ever."""
         return super().wait(_bounded(gen, self.longest_silence_s, self.until), *times, **bounds)
+
+
+@cache
+def _within(longest_s: float) -> type[Connection]:
+    """Connections that are to be there within this time."""
+    return type("Connection", (Connection,), {"longest_connecting_s": longest_s})
 
 
 def _translated(statement: str) -> bytes:
@@ -187,7 +205,13 @@ class Database(Locking):
         self._is_read_only = read_only
         self._longest_silence_s = longest_silence_s
         settings, self.schema = _settings_in(url, kind, schema)
-        self._settings = {"connect_timeout": max(2, math.ceil(longest_silence_s)), **settings}
+        connecting_s = max(2, math.ceil(longest_silence_s))
+        self._settings = {"connect_timeout": connecting_s, **settings}
+        host_count = 1 + max(str(settings.get(part) or "").count(",") for part in ("host", "hostaddr"))
+        # All hosts together are waited for no longer than one, unless the URL says how long each is.
+        self._connection_type = _within(
+            math.inf if "connect_timeout" in settings else connecting_s / host_count
+        )
         host, port, name = (self._settings.get(part) for part in ("host", "port", "dbname"))
         where = f"{quote(str(host or 'localhost'))}{f':{port}' if port else ''}/{quote(str(name or ''))}"
         self.name = f"postgresql://{where}?schema={self.schema}"
@@ -205,6 +229,8 @@ class Database(Locking):
         self._listening: tuple[Connection, int] | None = None
         self._losses = 0
         """How often a connection was lost: those that were opened before may be lost as well."""
+        self._closed_count = 0
+        """How often all were let go of: those that are just being opened then are let go of as well."""
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__()
 
@@ -225,6 +251,7 @@ class Database(Locking):
     def close(self) -> None:
         """Let go of what is open, until the next use."""
         with self._lock:
+            self._closed_count += 1
             idle, self._idle = self._idle, []
             listening, self._listening = self._listening, None
             for connection in self._opened:
@@ -246,7 +273,7 @@ class Database(Locking):
         not come whole until a moment of the monotonic clock is given up, however much of it has.
         """
         with self._failing(done):
-            connection, told = self._first(lambda one: one.told(statement, values), until)
+            connection, told = self._over_one(lambda one: one.told(statement, values), until)
             self._put_back(connection)
             return told
 
@@ -340,15 +367,17 @@ class Database(Locking):
 
     def _begun(self, begin: str, until: float | None = None) -> Connection:
         """A connection in a transaction."""
-        return self._first(lambda one: one.execute(begin), until)[0]
+        return self._over_one(lambda one: one.execute(begin), until)[0]
 
-    def _first(
+    def _over_one(
         self, act: Callable[[Connection], Outcome], until: float | None = None
     ) -> tuple[Connection, Outcome]:
         """A connection, and what is done over it. That one was ended while it was idle is no reason to fail."""
         longest_s = self._longest_silence_s if until is None else max(until - time.monotonic(), 0.0)
         if not self._free.acquire(timeout=longest_s):
-            raise ShelflifeError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
+            busy = ShelflifeError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
+            busy.is_untried = True
+            raise busy
         try:
             with self._lock:
                 idle = self._idle.pop() if self._idle else None
@@ -358,7 +387,7 @@ class Database(Locking):
                     return idle, act(idle)
                 except BaseException as error:
                     if not _is_lost(idle, error):
-                        if not self._is_kept(idle):
+                        if not self._keep(idle):
                             self.end(idle)
                         raise
                     self._lose(idle)
@@ -384,12 +413,12 @@ class Database(Locking):
             is_lost = True
         if is_lost:
             self._lose(connection)
-        elif not self._is_kept(connection):
+        elif not self._keep(connection):
             self.end(connection)
         self._free.release()
 
-    def _is_kept(self, connection: Connection) -> bool:
-        """Keep a connection for the next use, unless all were let go of meanwhile."""
+    def _keep(self, connection: Connection) -> bool:
+        """Keep a connection for the next use, unless all were let go of meanwhile. Tells whether it is kept."""
         with self._lock:
             if not connection.is_let_go:
                 self._idle.append(connection)
@@ -411,12 +440,14 @@ class Database(Locking):
             connection.close()
 
     def _connected(self, until: float | None = None) -> Connection:
-        connection = Connection.connect(**self._settings, autocommit=True, prepare_threshold=None)
+        closed_count = self._closed_count
+        connection = self._connection_type.connect(**self._settings, autocommit=True, prepare_threshold=None)
         connection.longest_silence_s = self._longest_silence_s
         if until is not None:  # to connect has a bound of its own, which may have taken all of it
             connection.until = max(until, time.monotonic() + self._longest_silence_s)
         with self._lock:
             self._opened.add(connection)
+            connection.is_let_go = self._closed_count > closed_count
         try:
             self._check(connection)
         except BaseException:
@@ -492,7 +523,7 @@ class Database(Locking):
             if password := self._settings.get("password"):
                 reason = reason.replace(str(password), "…")
             failure = self.kind.error(f"the {self.kind.name} {self.name} cannot be {what}: {reason}")
-            failure.is_away = _is_away(error)
+            failure.is_away, failure.is_untried = _is_away(error), getattr(error, "is_untried", False)
             raise failure from None
 
 

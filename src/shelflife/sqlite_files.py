@@ -10,22 +10,24 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
-from shelflife.wal_index import Head, head_of
+from shelflife.wal_index import Head, head_of, is_out_of_reach
 
 __all__ = ["Kind", "SqliteFile"]
 
 _log = logging.getLogger("shelflife")
 
-_JOURNAL = "-wal"
+Result = TypeVar("Result")
+
+_JOURNAL, _INDEX = "-wal", "-shm"
 _LOOK_AGAIN_S = 0.01
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
@@ -63,12 +65,15 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether only `open` makes the file. One that goes while it is in use is then missed until it is back; else another one is begun."""
 
 
+_Files = tuple[object, object, object]
+
+
 class _Open:
-    """A connection, and which file and journal it has opened."""
+    """A connection, and which file, journal and index it has opened."""
 
     __slots__ = ("connection", "cursor", "files", "folder", "looks_at_folder_from")
 
-    def __init__(self, connection: sqlite3.Connection, files: tuple[object, object] | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, files: _Files | None) -> None:
         self.connection = connection
         self.cursor = connection.cursor()
         """For what gives nothing back: to make one each time takes a microsecond."""
@@ -99,8 +104,8 @@ class SqliteFile(Locking):
         self.path: Path = Path(path)
         self.kind = kind
         self._file = self.path.absolute()
-        self._names = str(self._file), str(self._file)
-        """Of the file, and of its journal."""
+        self._names = self._all_names(str(self._file))
+        """Of the file, of its journal, and of the index to that."""
         self._folder = str(self._file.parent)
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
@@ -124,8 +129,12 @@ class SqliteFile(Locking):
         """Let go of it, until the next use."""
         with self._lock, suppress(sqlite3.Error):
             opened, self._open = self._open, None
-            if opened is not None:
+            if opened is None:
+                return
+            if opened.files == self._files():
                 opened.connection.close()
+            else:
+                self._leave(opened.connection)
 
     def connection(self, *, is_to_be_there: bool = False, is_made: bool = False) -> sqlite3.Connection:
         """The open file; another one where that is to be the one that is there, and has been deleted or replaced.
@@ -141,7 +150,12 @@ class SqliteFile(Locking):
         if file is None and not is_made:
             raise ValueError("it was moved or deleted while it was in use; put it back, or start anew")
         connection = self._connect(is_made=is_made)
-        self._names = str(self._file), f"{self._file.resolve()}{_JOURNAL}"
+        self._names = self._all_names(str(self._file.resolve()))
+        if is_out_of_reach(self._names[2]):
+            self._leave(connection)
+            raise ValueError(
+                f"{self._names[2]} was deleted, and something else in this process still has it open"
+            )
         files = self._files()
         # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
         self._open = _Open(connection, files if files[0] == file is not None else None)
@@ -158,7 +172,7 @@ class SqliteFile(Locking):
     def _is_there(self, opened: _Open) -> bool:
         if opened.connection.in_transaction:
             return True
-        if time.monotonic() < opened.looks_at_folder_from:
+        if opened.folder is None and time.monotonic() < opened.looks_at_folder_from:
             return self._are_there(opened)
         # A file that is deleted or replaced is so by a change of its folder: one look instead of two, if both are in the same.
         folder = _changed_at(self._folder)
@@ -184,14 +198,43 @@ class SqliteFile(Locking):
         before, now = opened.files, self._files()
         if before == now:
             return True
-        if before is not None and None not in now and before[0] != now[0] and before[1] == now[1]:
+        if before is not None and None not in now[:2] and before[0] != now[0] and before[1] == now[1]:
             raise ValueError(f"it was replaced, and {self._names[1]} is of the one before: remove that")
         return False
 
-    def _files(self) -> tuple[object, object]:
-        """The file that is there now, and the journal: both stay for as long as anybody has them open."""
-        file, journal = self._names
-        return _identity(file), _identity(journal)
+    def _files(self) -> _Files:
+        """The file that is there now, the journal, and its index: all stay for as long as anybody has them open."""
+        file, journal, index = self._names
+        return _identity(file), _identity(journal), _identity(index)
+
+    def _all_names(self, real: str) -> tuple[str, str, str]:
+        return str(self._file), f"{real}{_JOURNAL}", f"{real}{_INDEX}"
+
+    def _leave(self, connection: sqlite3.Connection) -> None:
+        """Close what is not there any more, and leave alone what is.
+
+        SQLite takes whoever closes a file last for the one to carry the journal over, and to delete it by its name. By the index of one
+        that was deleted that would be done without what others have written since. So it is interrupted, and the journal has another name
+        meanwhile, by which it is put back.
+        """
+        journal = self._names[1]
+        kept = f"{journal}-{os.getpid()}"
+        with suppress(OSError):  # there is none
+            os.link(journal, kept)
+        connection.interrupt()
+        connection.close()
+        with suppress(OSError):  # it is still there
+            os.link(kept, journal)
+        with suppress(OSError):
+            os.unlink(kept)  # noqa: PTH108 - as all that is asked of the system here
+
+    def fail(self, error: BaseException, what: str) -> None:
+        """Raise what has gone wrong with it, if that is an error of this kind of file."""
+        kind = self.kind
+        if isinstance(error, _FAILURES) and not isinstance(error, kind.error):
+            is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
+            reason = "another process has kept it locked for too long" if is_locked else str(error)
+            raise kind.error(f"the {kind.name} {self.path} cannot be {what}: {reason}") from error
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file as it is at one moment, to read more than once."""
@@ -200,6 +243,25 @@ class SqliteFile(Locking):
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file, to be written by nobody else meanwhile: whole, or with an error not at all."""
         return self._transaction(self._writing, "begin immediate")
+
+    def write(self, carry_out: Callable[..., Result], *values: Any) -> Result:
+        """Have something written as in `writing`: each put comes by here, and a generator costs more."""
+        try:
+            with self._lock:
+                connection, opened = self.connection(is_to_be_there=True), self._open
+                execute = connection.execute if opened is None else opened.cursor.execute
+                execute("begin immediate")
+                try:
+                    result = carry_out(connection, *values)
+                    execute("commit")
+                except BaseException:
+                    with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
+                        execute("rollback")
+                    raise
+                return result
+        except BaseException as error:
+            self.fail(error, "written")
+            raise
 
     @contextmanager
     def noting(self) -> Iterator[sqlite3.Connection]:
@@ -308,14 +370,8 @@ class _Access:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
         self._file._lock.release()
-        if error is None:
-            return
-        kind_of_file = self._file.kind
-        if isinstance(error, _FAILURES) and not isinstance(error, kind_of_file.error):
-            is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
-            reason = "another process has kept it locked for too long" if is_locked else str(error)
-            told = f"the {kind_of_file.name} {self._file.path} cannot be {self._what}: {reason}"
-            raise kind_of_file.error(told) from error
+        if error is not None:
+            self._file.fail(error, self._what)
 
 
 def _changed_at(folder: str) -> tuple[int, int, int] | None:

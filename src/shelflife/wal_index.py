@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["Head", "head_of", "is_next"]
+__all__ = ["Head", "head_of", "is_next", "is_out_of_reach"]
 
 _OPEN_FILES = "/proc/self/fd"
 _HEAD_SIZE = 96
@@ -41,16 +41,33 @@ def head_of(file: str) -> Head | None:
 
     Another copy of SQLite may have it open in this process too, and let go of it at any time: then neither is read.
     """
-    index, found = f"{file}-shm", []
-    with suppress(OSError):
-        for name in os.listdir(_OPEN_FILES):  # noqa: PTH208 - paths are not imported here
+    found = _open_at(f"{file}-shm")
+    return Head(found[0]) if found is not None and len(found) == 1 else None
+
+
+def is_out_of_reach(index: str) -> bool:
+    """Whether there is an index that this process has not open, though it has just read from the file of it: another one, that was deleted.
+
+    All connections of a process to a file share one index, until the last of them is closed.
+    """
+    return os.path.exists(index) and _open_at(index) == []  # noqa: PTH110
+
+
+def _open_at(name: str) -> list[int] | None:
+    """By which numbers this process has a file open; None where that cannot be told. One that was deleted has its name no longer."""
+    found = []
+    try:
+        for number in os.listdir(_OPEN_FILES):  # noqa: PTH208 - paths are not imported here
             with suppress(OSError):  # it has just been closed
-                if os.readlink(f"{_OPEN_FILES}/{name}") == index:  # noqa: PTH115
-                    found.append(int(name))
-    return Head(found[0]) if len(found) == 1 else None
+                if os.readlink(f"{_OPEN_FILES}/{number}") == name:  # noqa: PTH115
+                    found.append(int(number))
+    except OSError:
+        return None
+    return found
 
 
 def is_next(head: bytes, before: bytes) -> bool:
     """Whether just one transaction has been written between two heads."""
-    counts = [int.from_bytes(one[_COUNT], sys.byteorder) for one in (before, head)]
-    return len(before) == len(head) == _HEAD_SIZE and counts[0] + 1 == counts[1]
+    if not len(before) == len(head) == _HEAD_SIZE:
+        return False
+    return int.from_bytes(before[_COUNT], sys.byteorder) + 1 == int.from_bytes(head[_COUNT], sys.byteorder)

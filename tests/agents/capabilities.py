@@ -21,6 +21,7 @@ EVERYTHING = Can(be_exact=True, run_again=True, hide_the_trailer=True)
 CAPABILITIES = {
     "a function": EVERYTHING,
     "LangChain": EVERYTHING,
+    "LangChain, tools of its MCP adapters": Can(be_exact=True, run_again=False, hide_the_trailer=True),
     "OpenAI Agents SDK": EVERYTHING,
     "OpenAI Agents SDK, an MCP server": EVERYTHING,
     "Pydantic AI": EVERYTHING,

@@ -8,6 +8,8 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
+
 from tests.acme_world import FUNDING_1, GOVERNED
 from tests.agents.billing import NEW_CODE, OLD_CODE
 from tests.node_servers import serving_by_node
@@ -45,10 +47,32 @@ def calling(tool, wanted):
     return {"toolCalls": [{"name": tool, "arguments": wanted}]}
 
 
+class Model:
+    """The vendor, and what it has heard from one test."""
+
+    def __init__(self, http):
+        self.address = str(http.base_url).rstrip("/")
+        self._http = http
+
+    def heard(self):
+        """Each request that was made for an answer of the model, as text."""
+        journal = self._http.get("/__aimock/journal").raise_for_status().json()
+        entries = journal if isinstance(journal, list) else journal["entries"]
+        return [json.dumps(entry["body"]) for entry in entries if entry["method"] == "POST"]
+
+    def forget(self):
+        """Begin anew."""
+        self._http.post("/__aimock/reset/journal").raise_for_status()
+
+
 @contextmanager
 def scripted_model(folder):
-    """The address of the vendor, for as long as a block runs."""
+    """The vendor, for as long as a block runs."""
     fixtures = folder / "script.json"
     fixtures.write_text(json.dumps([{"match": match, "response": said} for match, said in script()]))
-    with serving_by_node(SERVED, fixtures, SCRIPTED_KEY=KEY) as address:
-        yield address
+    key = {"Authorization": f"Bearer {KEY}"}
+    with (
+        serving_by_node(SERVED, fixtures, SCRIPTED_KEY=KEY) as address,
+        httpx2.Client(base_url=address, trust_env=False, headers=key) as http,
+    ):
+        yield Model(http)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Annotated
 
+import fastmcp
 import mcp
 import pytest
 from fastmcp.exceptions import ToolError as FastToolError
@@ -11,14 +12,21 @@ from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from mcp.server.mcpserver import Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
 from pydantic import BaseModel
 
 from shelflife.client import Memory
 from shelflife.contract.envelopes import META_KEY, Envelope
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.integrations.mcp_client import memory_client
 from shelflife.server import Rejected, fix
-from tests.agents.mcp_shops import KINDS, MODES, WANTED, Learning, Shop, agent_of, called
+from tests.agents.mcp_shops import KINDS, MODES, ROOT, WANTED, Learning, Shop, agent_of, called
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
 RIGHT = WANTED | {"promo": "SUMMER"}
@@ -128,6 +136,59 @@ def test_a_call_that_asks_the_user_first_is_not_taken_for_one_that_was_carried_o
     assert [record.getMessage() for record in caplog.records if record.name == "shelflife"] == []
     counted = shop.provider.counts.own()
     assert (counted[("stamped_responses",)], ("preconditions", "unjudged") in counted) == (0, False)
+
+
+def with_a_hall(shop, done):
+    """Give it a tool that holds a seat and asks the user, and when the user has answered buys it."""
+    context = {"sdk": mcp.server.mcpserver.Context, "fastmcp": fastmcp.Context}[shop.kind]
+
+    async def seat(plan: str, ctx: context, promo: str | None = None) -> str | InputRequiredResult:
+        """Buy a seat."""
+        shop.provider.check({"plan": plan, "promo": promo}, "CALL /seat")
+        if ctx.request_state is None:
+            done.append(f"held with {promo}")
+            params = ElicitRequestFormParams(message="Pay?", requested_schema=Agreed.model_json_schema())
+            asked = {"ok": ElicitRequest(params=params)}
+            return InputRequiredResult(input_requests=asked, request_state="seat 1")
+        done.append(f"bought with {promo}")
+        return "bought"
+
+    shop.server.tool()(seat)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_call_has_done_before_it_asked_the_user_is_not_done_again_when_the_values_are_stale_then(kind):
+    done, moves = [], []
+    shop = Shop(kind, extend=lambda shop: with_a_hall(shop, done))
+
+    async def answer(context, params):
+        done.append(params.message)
+        for move in moves:
+            move()
+        return ElicitResult(action="accept", content={"ok": True})
+
+    async def play():
+        server = shop.server if kind == "sdk" else shop.server._mcp_server
+        plain = mcp.Client(server, elicitation_callback=answer)
+        async with memory_client(plain, Memory(), root=ROOT) as client:
+
+            async def bought():
+                done.clear()
+                result = await client.call_tool("seat", WANTED)
+                return result.is_error, result.content[0].text, [*done]
+
+            await bought()
+            before = await bought()
+            moves.append(shop.rotate)
+            amid = await bought()
+            moves.clear()
+            return before, amid, await bought()
+
+    before, (is_error, text, done_amid), after = asyncio.run(play())
+    assert before == (False, "bought", ["held with SUMMER", "Pay?", "bought with SUMMER"])
+    assert (is_error, done_amid) == (True, ["held with SUMMER", "Pay?"])
+    assert text.endswith("whether a part of it was done, or all, is not known.")
+    assert after == (False, "bought", ["held with WINTER", "Pay?", "bought with WINTER"])
 
 
 def with_a_bank(shop):

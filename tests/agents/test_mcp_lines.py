@@ -2,6 +2,10 @@
 
 import asyncio
 import copy
+import warnings
+from functools import partial
+from types import SimpleNamespace
+from unittest import mock
 
 import mcp
 import pytest
@@ -15,8 +19,10 @@ from mcp_types import (
 
 from shelflife.client import Guard, Memory
 from shelflife.client.events import Applied, Evicted, Ignored, Stored
+from shelflife.client.outcomes import read_outcome
 from shelflife.contract.envelopes import META_KEY
 from shelflife.integrations.mcp_client import following, memory_client
+from shelflife.integrations.mcp_results import read_result
 from tests.agents.mcp_shops import MODES, ROOT, WANTED, Agent, Learning, Shop, agent_of
 
 RIGHT = {"plan": "growth", "promo": "WINTER"}
@@ -283,6 +289,96 @@ def test_a_client_is_called_as_its_own_method_is():
     assert asyncio.run(play()) == [True, False, False]
 
 
+class Handing:
+    """A client whose method tells nothing of what it takes: it hands everything on."""
+
+    def __init__(self, client):
+        self.client, self.said = client, []
+
+    async def call_tool(self, *args, **options):
+        self.said.append(META_KEY in options.get("meta", {}))
+        return await self.client.call_tool(*args, **options)
+
+
+class HandingArguments(Handing):
+    async def call_tool(self, name, arguments=None, **options):
+        return await super().call_tool(name, arguments, **options)
+
+
+class HandingByName(Handing):
+    async def call_tool(self, name, **options):
+        return await super().call_tool(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("handing", "to", "given"),
+    [
+        (
+            Handing,
+            mcp.Client,
+            [(("subscribe", WANTED), {}), ((), {"name": "subscribe", "arguments": WANTED})],
+        ),
+        (Handing, Line, [(("subscribe", WANTED), {}), ((), {"tool_name": "subscribe", "arguments": WANTED})]),
+        (
+            HandingArguments,
+            mcp.Client,
+            [(("subscribe", WANTED), {}), (("subscribe",), {"arguments": WANTED})],
+        ),
+        (HandingByName, mcp.Client, [(("subscribe",), {"arguments": WANTED})]),
+    ],
+)
+def test_a_client_that_hands_on_what_it_is_given_is_called_by_place_and_by_name(handing, to, given):
+    async def play():
+        shop = Shop()
+        async with shop.client() as real:
+            around = handing(Line(real) if to is Line else real)
+            client = memory_client(around, Memory(), root=ROOT)
+            assert (await client.call_tool(*given[0][0], **given[0][1])).is_error
+            for args, options in given:
+                assert not (await client.call_tool(*args, **options)).is_error
+            return around.said
+
+    assert all(asyncio.run(play()))
+
+
+def test_metadata_that_is_handed_on_by_place_is_left_as_it_is():
+    async def play():
+        async with Shop().client() as real:
+            client = memory_client(Handing(Line(real)), Memory(), root=ROOT)
+            return await client.call_tool("subscribe", WANTED, {"trace": "1"})
+
+    assert asyncio.run(play()).is_error
+
+
+def test_a_tool_whose_name_cannot_be_told_is_not_called():
+    client = memory_client(Handing(None), Memory(), root=ROOT)
+    with pytest.raises(TypeError, match="is given the name of the tool first"):
+        asyncio.run(client.call_tool(tool="subscribe"))
+
+
+def test_a_client_whose_method_takes_no_arguments_is_refused_at_once():
+    class Other:
+        async def call_tool(self, tool, params):
+            raise AssertionError
+
+    with pytest.raises(TypeError, match=r"takes `arguments`, and not \(tool, params\)"):
+        memory_client(Other(), Memory(), root=ROOT)
+
+
+def test_what_is_set_is_set_at_the_client_and_what_is_replaced_is_replaced_for_whoever_calls():
+    plain = Handing(None)
+    client = memory_client(plain, Memory(), root=ROOT)
+    client.timeout_s = 5
+    assert (plain.timeout_s, client.timeout_s) == (5, 5)
+    del client.timeout_s
+    assert not hasattr(plain, "timeout_s")
+    method = plain.call_tool
+    with mock.patch.object(client, "call_tool", str.upper):
+        assert client.call_tool("subscribe") == "SUBSCRIBE"
+        assert plain.call_tool == method
+    assert client.call_tool != method
+
+
 def test_a_call_that_does_not_fit_is_told_as_the_client_tells_it():
     async def play():
         async with agent_of(Shop()) as agent:
@@ -290,3 +386,18 @@ def test_a_call_that_does_not_fit_is_told_as_the_client_tells_it():
                 await agent.client.call_tool()
 
     asyncio.run(play())
+
+
+class NewResult(SimpleNamespace):
+    """As FastMCP has it, whose results warn of the older name."""
+
+    @property
+    def isError(self):  # noqa: N802
+        warnings.warn("say is_error", DeprecationWarning, stacklevel=2)
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_the_older_name_of_an_error_is_not_looked_at_where_there_is_the_newer(is_error):
+    result = NewResult(is_error=is_error, content=[], meta=None)
+    for read in (read_outcome, partial(read_result, memory=Memory(), root=ROOT)):
+        assert read(result).is_error == is_error

@@ -18,6 +18,7 @@ for_flask = Lazily("shelflife.integrations.flask")
 for_mcp = Lazily("shelflife.integrations.mcp")
 for_starlette = Lazily("shelflife.integrations.starlette")
 langchain = Lazily("shelflife.integrations.langchain")
+langchain_mcp = Lazily("shelflife.integrations.langchain_mcp")
 litestar = Lazily("shelflife.integrations.litestar")
 mcp_client = Lazily("shelflife.integrations.mcp_client")
 mcp_server = Lazily("mcp.server")
@@ -56,6 +57,12 @@ MISTAKES = {
     "a ContractPlugin takes a Provider": lambda: litestar.ContractPlugin(None),
     "contract_urls takes a Provider": lambda: django.contract_urls(None),
     "a MemoryMiddleware takes Tools": lambda: langchain.MemoryMiddleware(Memory()),
+    "a MemoryInterceptor takes a MultiServerMCPClient first": lambda: langchain_mcp.MemoryInterceptor(
+        {"billing": {}}, Memory()
+    ),
+    "takes the client of the adapters, and then a Memory, and not shelflife": lambda: (
+        langchain_mcp.MemoryInterceptor({"billing": {}}, tools())
+    ),
     "a MemoryToolset takes a toolset, and Tools, and not shelflife": lambda: for_pydantic_ai.MemoryToolset(
         pydantic_ai.FunctionToolset([order]), Memory()
     ),

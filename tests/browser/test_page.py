@@ -1,40 +1,31 @@
 """The operator's page in a real browser."""
 
-import os
 import re
-from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import Provider
 from shelflife.testing import serving
+from tests.browser.chromium import IS_MISSING, WHY, a_browser
 from tests.integrations.small_contract import app_of
 from tests.processes import wait_until
 
-FOLDER = Path(__file__).parent / "unpacked"
 TOKEN = "operator-token"
 ADMIN = {"Authorization": f"Bearer {TOKEN}"}
 ROTATED = '{"plan_partner_growth": {"code": "SPRING27"}}'
 
-pytestmark = pytest.mark.skipif(
-    not (FOLDER / "chromium").exists(), reason="there is no browser: make setup unpacks one"
-)
+pytestmark = pytest.mark.skipif(IS_MISSING, reason=WHY)
 
 
 @pytest.fixture(scope="module")
 def browser():
-    libraries = {**os.environ, "LD_LIBRARY_PATH": str(FOLDER / "al2023" / "lib")}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=FOLDER / "chromium", args=["--no-sandbox", "--headless"], env=libraries
-        )
-        expect.set_options(timeout=60_000)  # the machine may be busy
+    expect.set_options(timeout=60_000)  # the machine may be busy
+    with a_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

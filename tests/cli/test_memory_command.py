@@ -90,6 +90,35 @@ def test_to_forget_in_a_file_that_somebody_else_writes_to_is_an_error(path, caps
     assert run(capsys, "list", path)[1].endswith("3 remembered\n")
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("update entries set id = 'text'", "cannot be read"),
+        ("update roots set root = 'nonsense'", "'nonsense' is not the URL of a server"),
+        ("update knowledge set knowledge = '[]'", "cannot be read"),
+    ],
+)
+def test_to_forget_what_cannot_be_read_is_told_in_one_sentence_and_nothing_is_done(
+    path, capsys, damage, said
+):
+    with closing(sqlite3.connect(path)) as edited, edited:
+        edited.execute(damage)
+    status, out, err = run(capsys, "forget", path, "--type", "B")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert said in err
+    assert not Path(f"{path}-diary").exists()
+
+
+@pytest.mark.parametrize("at", [1e30, -1e300])
+def test_a_fix_that_was_learned_at_no_time_of_any_calendar_is_shown_all_the_same(tmp_path, capsys, at):
+    path = str(tmp_path / "memory.db")
+    with closing(SqliteStore(path)) as store:
+        put(store, entry(at=at))
+    status, out, _ = run(capsys, "show", path, entry().id)
+    assert status == 0
+    assert f"learned_at  {at} seconds from 1970 on" in out
+
+
 def test_what_is_not_printable_is_escaped(path, capsys):
     hostile = entry(operation="POST /\x1b[2J\u202e\n", type="\x07", root="http://\x1b")
     store = SqliteStore(path)
@@ -300,7 +329,7 @@ def test_why_tells_two_fixes_that_contradict_each_other(tmp_path, capsys):
 
 def test_why_points_to_where_something_is_remembered(path, capsys):
     _, out, _ = run(capsys, "why", path, "https://a.example", "POST /nothing")
-    assert "0 of 0 remembered for POST /nothing would be used now." in out
+    assert out.startswith("Nothing is remembered for POST /nothing.\n")
     assert "another operation of this server:\n         2  POST /x\n" in out
     assert f"another server in this memory:\n         1  {OTHER}\n" in out
 
@@ -336,6 +365,7 @@ def test_the_fields_of_a_request_can_be_in_a_file_or_in_the_input(path, tmp_path
     ("request_", "more", "sentence"),
     [
         ("POST /x {nonsense", (), "the fields of the request are no JSON object"),
+        ("POST /x plan=basic", (), "the fields of a request are a JSON object"),
         ("POST /x {}", ("--body", "-"), "given twice"),
         ("POST /x", ("--body", "nowhere.json"), "nowhere.json cannot be read"),
         ("POST /x", ("--body", __file__), "the fields of the request are no JSON object"),

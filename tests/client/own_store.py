@@ -48,8 +48,9 @@ class ListStore:
                 written.dropped.extend((entry, tag) for entry in self.tagged(root, tag))
                 self._filed = [one for one in self._filed if one.entry.root != root or tag not in one.tags]
             for id in write.drop_ids:
-                written.dropped.extend((one.entry, id) for one in self._filed if one.entry.id == id)
-                self._filed = [one for one in self._filed if one.entry.id != id]
+                doomed = [one for one in self._filed if (one.entry.root, one.entry.id) == (root, id)]
+                written.dropped.extend((one.entry, id) for one in doomed)
+                self._filed = [one for one in self._filed if one not in doomed]
             for filed in write.put:
                 self._put(filed, written)
             of_root = [one for one in self._filed if one.entry.root == root]

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from shelflife.client import Memory
+from shelflife.client import Knowledge, Memory, StoreError, Write
 from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.sqlite import SqliteStore
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
@@ -228,20 +228,40 @@ def test_a_file_that_stays_locked_is_waited_for_once_and_not_with_every_reply(pa
         assert memory.store.known(ROOT).revision > before
 
 
+def copied(path, to):
+    """By SQLite itself, into what is there: as its shell restores a file that others have open."""
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(to)) as other:
+        file.backup(other)
+
+
+def removed(path):
+    for one in path.parent.glob(f"{path.name}*"):
+        one.unlink()
+
+
+def in_its_place(copy, path):
+    removed(path)
+    shutil.copy(copy, path)
+
+
+@pytest.mark.parametrize("put_back", [in_its_place, copied])
+@pytest.mark.parametrize("has_failed_to_write", [False, True])
 def test_a_file_that_was_put_back_from_an_older_copy_is_asked_about_before_anything_is_used(
-    tmp_path, address, provider
+    tmp_path, address, provider, put_back, has_failed_to_write
 ):
     path, copy = tmp_path / "memory.db", tmp_path / "copy.db"
-    with closing(SqliteStore(path)) as store, Agent(address, store=store, names_positions=True) as agent:
+    store = SqliteStore(path, busy_timeout_s=0.05)
+    with closing(store), Agent(address, store=store, names_positions=True) as agent:
         agent.call(GOVERNED)
-        with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(copy)) as other:
-            file.backup(other)
+        copied(path, copy)
         rotate(provider)
         agent.call(GOVERNED)
         assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
-        for one in tmp_path.glob("memory.db*"):
-            one.unlink()
-        shutil.copy(copy, path)
+        if has_failed_to_write:
+            with Locked(path), pytest.raises(StoreError, match="locked"):
+                store.write(agent.origin, store.known(agent.origin).revision, Write(Knowledge()))
+            store._circuit.close()  # as a moment later
+        put_back(copy, path)
         assert knows(agent, GOVERNED) == []
         assert "has lost what was written" in agent.of(StoreFailed)[0].why
         agent.call(GOVERNED)
@@ -249,3 +269,43 @@ def test_a_file_that_was_put_back_from_an_older_copy_is_asked_about_before_anyth
         store.close()
         assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
         assert len(agent.of(StoreFailed)) == 1
+
+
+@pytest.mark.parametrize("put_back", [in_its_place, copied])
+def test_a_copy_of_a_file_that_has_begun_anew_since_is_older_whatever_was_written_to_it(
+    tmp_path, address, provider, put_back
+):
+    path, copy = tmp_path / "memory.db", tmp_path / "copy.db"
+    store = SqliteStore(path)
+    with closing(store), Agent(address, store=store, names_positions=True) as agent:
+        for request in (GOVERNED, FUNDING_1, CONTROL, GOVERNED):
+            agent.call(request)
+        before = store.known(agent.origin).revision
+        copied(path, copy)
+        removed(path)
+        rotate(provider)
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        assert store.known(agent.origin).revision < before
+        put_back(copy, path)
+        assert knows(agent, GOVERNED) == []
+        assert agent.of(StoreFailed)
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_a_copy_that_does_not_know_a_server_leaves_in_mind_what_was_seen_of_it(tmp_path, address, provider):
+    path, empty, copy = (tmp_path / name for name in ("memory.db", "empty.db", "copy.db"))
+    store = SqliteStore(path)
+    with closing(store), Agent(address, store=store, names_positions=True) as agent:
+        store.open()
+        copied(path, empty)
+        agent.call(GOVERNED)
+        copied(path, copy)
+        rotate(provider)
+        agent.call(GOVERNED)
+        copied(empty, path)
+        assert knows(agent, GOVERNED) == []
+        copied(copy, path)
+        assert knows(agent, GOVERNED) == []
+        assert agent.of(StoreFailed)

@@ -77,3 +77,19 @@ def test_what_was_found_is_not_kept_once_another_has_written(tmp_path):
     put(theirs, entry("other", operation="POST /y"))
     put(ours, entry(value="P3"))
     assert [one.entry for one in ours.find(ORIGIN, "POST /x", {"plan": "basic"})[1]] == [entry(value="P3")]
+
+
+def test_what_another_has_confirmed_is_found_at_once_also_where_nothing_was_kept_for_one_of_two_shapes(
+    tmp_path,
+):
+    path = tmp_path / "memory.db"
+    ours, theirs = SqliteStore(path), SqliteStore(path)
+    shapes = {("one",): "one", ("other",): "other"}
+    put(ours, *[entry(when={name: "elsewhere"}) for name in shapes.values()])
+    first, second = [shapes[shape] for shape in ours.shapes(ORIGIN, "POST /x")]
+    assert ours.find(ORIGIN, "POST /x", {first: "here", second: 1})[1] == []
+    confirmed = entry(when={first: "here"})
+    put(theirs, confirmed)
+    assert [one.entry for one in ours.find(ORIGIN, "POST /x", {first: "here", second: 2})[1]] == [confirmed]
+    ours.close()
+    theirs.close()

@@ -3,7 +3,9 @@
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
+import pytest
 import redis
 
 from shelflife.client.near import LONGEST_LAG_S, News
@@ -231,6 +233,41 @@ def test_near_an_engine_that_loses_a_write_which_was_only_heard_of_is_noticed():
         store.close()  # and it is asked again: there the write is not
         assert store.known(ORIGIN).revision == 1 << 31
         assert store.set_backs[ORIGIN] == 1
+
+
+class Slowly(Slow):
+    """One that is slow to connect to the first time, and to which that may fail then."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self._fails = fails
+        self._is_slow = iter([True])
+
+    def _listening(self):
+        if next(self._is_slow, False):
+            super()._listening()
+            if self._fails:
+                raise OSError("no way")
+        return SimpleNamespace(ask=self.ask, wait=self.wait, close=lambda: None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_near_whoever_closes_waits_for_no_connecting_and_what_comes_of_that_changes_nothing(
+    monkeypatch, caplog, fails
+):
+    monkeypatch.setattr("shelflife.client.near._LONGEST_END_S", 0.01)
+    with closing(Slowly(fails)) as store:
+        store.known(ORIGIN)
+        connecting = store._channel._thread
+        store.close()
+        assert connecting.is_alive()
+        eventually(lambda: store.known(ORIGIN) and store.lag_s < LONGEST_LAG_S)
+        life = store._channel.life
+        store.may_listen.set()
+        connecting.join()
+        assert store._channel.life is life
+        assert store._channel._thread.is_alive()
+        assert caplog.text == ""
 
 
 def test_near_recalls_that_come_at_once_begin_to_listen_once(where, opened):

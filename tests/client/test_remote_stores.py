@@ -6,7 +6,7 @@ import math
 import struct
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import anyio
 import httpx2
@@ -18,6 +18,7 @@ from shelflife.client import Guard, Memory, Reply, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.circuit import Circuit
 from shelflife.client.events import Evicted, Stored, StoreFailed
+from shelflife.client.pauses import Pauses
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.remote import LONGEST_VERB_S
 from shelflife.client.valkey import ValkeyStore
@@ -426,6 +427,34 @@ def test_what_is_no_failure_of_the_engine_leaves_the_circuit_as_it_is(where, ope
     store._circuit.open(store._circuit.check(), StoreError("away"))
     with pytest.raises(StoreError, match="away"):
         store.known(ORIGIN)
+
+
+def test_an_engine_that_answers_of_one_root_with_an_error_is_there_for_all_others(where, opened):
+    memory = opened(where)
+    memory.observe(said(rejection()))
+    spoil(where, b"7")
+    store = opened(where).store
+    store._circuit.open(store._circuit.check(), StoreError("away"))
+    eventually(lambda: "cannot be read" in refused(store, "http://h:80"))
+    assert store.known(ORIGIN).revision == 0
+
+
+def test_that_all_connections_are_in_use_does_not_show_that_an_engine_is_there(postgres_url, opened):
+    store = opened(postgres_url).store
+    store.known(ORIGIN)
+    store._circuit = Circuit(Pauses(4.0, 30.0))
+    store._circuit.open(store._circuit.check(), StoreError("away"))
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(store._database._free)  # as whoever has a connection
+        eventually(lambda: "all 4 connections" in refused(store, ORIGIN))
+        assert refused(store, ORIGIN) == "away"
+
+
+def refused(store, root):
+    with pytest.raises(StoreError) as refusal:
+        store.known(root)
+    return str(refusal.value)
 
 
 def test_whoever_cancels_again_and_again_waits_for_the_thread_and_no_longer():

@@ -25,6 +25,17 @@ def test_what_was_used_is_not_lost_with_a_write_that_is_refused_or_with_the_end_
     assert put(other, entry("d"), capacity=2).trimmed == [entry("c")]
 
 
+def test_what_was_used_is_not_lost_with_a_write_that_fails(where, opened):
+    store = opened(where).store
+    put(store, entry("a"), entry("b"))
+    store.used(ORIGIN, [entry("a").id])
+    store._circuit.open(store._circuit.check(), StoreError("away"))
+    with pytest.raises(StoreError, match="away"):
+        store.write(ORIGIN, 7, Write(Knowledge(), put=[filed(entry("c"))]))
+    store._circuit.close()
+    assert put(store, entry("c"), capacity=2).trimmed == [entry("b")]
+
+
 def test_what_is_cleared_while_agents_write_leaves_nothing_behind(where, opened):
     agents = [opened(where, namespace="a-b").store for _ in range(2)]
     clearing, other = opened(where, namespace="a-b").store, opened(where, namespace="a-c").store

@@ -403,6 +403,21 @@ def test_that_nobody_has_judged_a_precondition_is_told(memory, reply, is_told):
     assert (Unjudged(ROOT, "POST /x") in seen) is is_told
 
 
+def test_the_log_warns_once_of_an_operation_whose_preconditions_nobody_judges(memory, caplog):
+    for operation, reply in (("POST /x", done()), ("POST /x", done()), ("POST /y", done())):
+        played(memory, CALL._replace(operation=operation, conditional=True), reply)
+    assert (
+        caplog.text.count("a request for 'POST /x' with remembered values was answered by http://h:80") == 1
+    )
+    assert "'POST /y'" not in caplog.text  # nothing is remembered for it
+
+
+@pytest.mark.parametrize("reply", [Reply(502, b"{}", JSON), Reply(201, b"{}", MET), Reply(404, b"{}", JSON)])
+def test_the_log_says_nothing_of_what_was_judged_or_has_failed(memory, reply, caplog):
+    played(memory, CALL._replace(conditional=True), reply)
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize("body", [None, {}, 1])
 def test_a_reply_has_a_body_of_bytes_or_text(body):
     with pytest.raises(TypeError, match="the body of a reply is bytes or text, and not"):

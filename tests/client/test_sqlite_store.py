@@ -7,15 +7,21 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 
+import msgspec
 import pytest
 
+from shelflife.client import Exchange, Memory, Reply
 from shelflife.client.entries import Knowledge, place_of
 from shelflife.client.sqlite import SqliteStore
+from shelflife.client.sqlite_format import path_of
 from shelflife.client.sqlite_seen import OfRoot
 from shelflife.client.stores import Known, StoreError, Write
+from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, entry, filed, put
 from tests.processes import started
 from tests.threads import coming_between
+
+JSON = {"content-type": "application/json"}
 
 
 def found(store, plan="basic"):
@@ -214,6 +220,49 @@ def test_a_file_that_somebody_has_edited_is_a_store_error_in_every_verb(path, da
     store.close()
 
 
+TOO_MANY = msgspec.msgpack.encode({path_of(ORIGIN, ""): 2**64 - 1}).hex()
+TOO_DEEP = f"{'[' * 50_000}{']' * 50_000}"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update entries set id = 'text'",
+        "update entries set id = 5",
+        "update entries set place = 'text'",
+        "update roots set revision = 9223372036854775807",
+        "update roots set held = 9223372036854775807",
+        "update roots set gone = -9223372036854775807",
+        f"update roots set tallies = x'{TOO_MANY}'",
+        f"update roots set shapes = x'{TOO_MANY}'",
+        f"""update entries set entry = replace(entry, '"P1"', '{TOO_DEEP}')""",
+        "update roots set root = 'nonsense'",
+    ],
+)
+def test_whatever_somebody_writes_into_a_file_a_memory_goes_on_without_it_and_says_so(path, damage, caplog):
+    with closing(SqliteStore(path)) as store:
+        store.write(ORIGIN, 0, Write(Knowledge(strategy="exact", versions=Versions({"codes": "1"}))))
+        put(store, entry(), tags=["all"])
+    edit(path, damage)
+    ends = [
+        lambda memory: memory.observe(moved),
+        lambda memory: memory.why(ORIGIN, "POST /x", {"plan": "basic"}),
+        lambda memory: memory.forget(ORIGIN),
+    ]
+    moved = Exchange(ORIGIN, "POST /x", {}, Reply(200, b'{"table_versions": {"codes": "2"}}', JSON))
+    for end in ends:
+        with closing(SqliteStore(path)) as store:
+            memory = Memory(store)
+            memory.recall(ORIGIN, "POST /x", {"plan": "basic"})
+            end(memory)
+            memory.recall(ORIGIN, "POST /x", {"plan": "basic"})
+    with closing(SqliteStore(path)) as store, suppress(StoreError):
+        store.roots()
+    warned = [record.getMessage() for record in caplog.records]
+    assert all("\n" not in one and str(path) in one for one in warned)
+    assert warned or "nonsense" in damage
+
+
 def test_what_is_not_unicode_is_a_store_error(path):
     store = SqliteStore(path)
     with pytest.raises(StoreError):
@@ -296,7 +345,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store.close()
     edit(path, "alter table roots rename to origins")
     edit(path, "pragma user_version = 5")
-    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 9"):
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 10"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

@@ -4,6 +4,7 @@ import gc
 import tempfile
 import threading
 from contextlib import closing
+from itertools import permutations
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -136,11 +137,36 @@ def test_what_rests_on_two_cells_of_a_row_counts_once_for_the_row_and_its_table(
     assert (store.count(ORIGIN, tag), store.count(ORIGIN, "all")) == (0, 4 - count)
 
 
+def test_what_was_learned_again_on_other_grounds_is_found_by_these_whatever_has_gone_before(store):
+    put(store, entry("a"), tags=["former", "all"])
+    put(store, *[entry(f"other {number}") for number in range(30)], tags=["others", "all"])
+    store.write(ORIGIN, store.known(ORIGIN).revision, Write(Knowledge(), drop=["others"]))
+    put(store, entry("a"), tags=["present", "all"])
+    for tags in permutations(["present", "former", "others", "all"]):
+        assert store.tagged(ORIGIN, *tags) == [entry("a")]
+        assert store.count(ORIGIN, *tags) == 2
+    assert store.tagged(ORIGIN, "former", "others") == []
+    written = store.write(
+        ORIGIN, store.known(ORIGIN).revision, Write(Knowledge(), drop=["former", "present"])
+    )
+    assert written.dropped == [(entry("a"), "present")]
+
+
 def test_entries_can_be_dropped_by_id(store):
     put(store, entry("a"), entry("b"))
     known = store.known(ORIGIN)
     written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry("a").id, "00" * 16]))
     assert written.dropped == [(entry("a"), entry("a").id)]
+
+
+def test_an_id_of_another_origin_drops_nothing(store):
+    others = entry(root=OTHER)
+    put(store, others, root=OTHER)
+    put(store, entry())
+    known = store.known(ORIGIN)
+    written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[others.id, entry().id]))
+    assert written.dropped == [(entry(), entry().id)]
+    assert list(store.entries()) == store.tagged(OTHER, "t") == [others]
 
 
 def test_the_tags_of_one_origin_are_not_those_of_another(store):
@@ -382,6 +408,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = [(held, t) for held, t in self.model if held not in doomed]
 
     @rule(origin=st.sampled_from([ORIGIN, OTHER]))
+    def learn_and_lose_many(self, origin):
+        """From then on there is much that has gone, and is taken out as others come."""
+        many = [filed(entry(f"other {number}", root=origin), "w") for number in range(12)]
+        for write in (Write(Knowledge(), put=many), Write(Knowledge(), drop="w")):
+            outcomes = [store.write(origin, store.known(origin).revision, write) for store in self.stores]
+            assert all(outcome == outcomes[0] for outcome in outcomes)
+        self.write_count += 2
+
+    @rule(origin=st.sampled_from([ORIGIN, OTHER]))
     def write_too_late(self, origin):
         for store in self.stores:
             another = store.known(origin).revision + 1
@@ -415,6 +450,9 @@ class StoreMachine(RuleBasedStateMachine):
                 for tag in "xyz":
                     count = sum(held.root == origin and tag in t for held, t in self.model)
                     assert store.count(origin, tag) == count == len(store.tagged(origin, tag))
+                for tags in permutations("xyz"):
+                    expected = sorted(held.id for held, _ in self.model if held.root == origin)
+                    assert sorted(one.id for one in store.tagged(origin, *tags)) == expected
 
 
 StoreMachine.TestCase.settings = settings(

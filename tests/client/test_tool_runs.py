@@ -153,6 +153,47 @@ def test_a_conditional_tool_that_sends_no_precondition_is_told_of_once(server, h
     assert caplog.text.count("was not seen to send contract_headers()") == is_told
 
 
+@pytest.mark.parametrize(("sends", "is_told"), [(dict, True), (contract_headers, False)])
+def test_a_conditional_tool_that_never_sends_the_headers_is_told_of_once(server, sends, is_told, caplog):
+    """It never learns a position, and so has no precondition that it could have forgotten."""
+
+    @Memory().tool(server.address, operation=OPERATION, conditional=True)
+    def subscribe(**wanted):
+        return server.http.post(ENDPOINT, json=wanted, headers=sends()).text
+
+    for _ in range(3):
+        subscribe(**GOVERNED)
+    assert server.statuses == [422, 201, 201]
+    assert caplog.text.count("was not seen to send contract_headers()") == is_told
+    assert caplog.text.count("nobody has said that they still hold") == is_told
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_tool_that_hands_a_stale_refusal_on_without_its_verdict_learns_the_fresh_fix_from_it(
+    server, is_text
+):
+    @Memory().tool(server.address, operation=OPERATION, conditional=True)
+    def subscribe(**wanted):
+        response = server.http.post(ENDPOINT, json=wanted, headers=contract_headers())
+        return response.text if is_text else response.json()
+
+    for _ in range(2):
+        subscribe(**GOVERNED)
+    server.rotate()
+    for _ in range(2):
+        subscribe(**GOVERNED)
+    assert server.statuses == [422, 201, 412, 201]
+    assert server.seen[-1][0]["promo_code"] == NEW_CODE
+
+
+def test_a_tool_that_returns_a_generator_is_told_of_once(server, caplog):
+    tool = Memory().tool(server.address, operation=OPERATION)(later(server.subscribe_in_words))
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            next(tool(**GOVERNED))
+    assert caplog.text.count("returns a generator, which makes its request when the memory has already") == 1
+
+
 def test_a_verdict_that_came_without_its_request_does_not_run_a_tool_again(server):
     """Anybody can put it into metadata that a tool hands on."""
     told = Result([], True, {META_KEY: {"status": 412, "body": {}, "headers": STALE}})

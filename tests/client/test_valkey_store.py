@@ -1,5 +1,6 @@
 """What only a store in Valkey does: an eviction takes what must go at once, and puts the rest in order later."""
 
+import threading
 from contextlib import closing, suppress
 from itertools import combinations
 
@@ -254,3 +255,17 @@ def test_a_user_who_may_not_publish_is_refused_before_anything_is_written(valkey
             assert other.at(ORIGIN, [entry().place]) == [entry()]
     finally:
         client.acl_deluser("agent")
+
+
+def test_what_is_in_use_when_a_store_is_closed_is_carried_out_and_then_let_go_of(valkey_url, client):
+    with Proxy(valkey_url) as proxy, closing(ValkeyStore(proxy.url_of(valkey_url))) as store:
+        put(store, entry())
+        proxy.delay_s = 0.2
+        found, carried_count = [], proxy.carried_count
+        looking = threading.Thread(target=lambda: found.append(store.known(ORIGIN).revision))
+        looking.start()
+        eventually(lambda: proxy.carried_count > carried_count)  # it was asked, and has not answered
+        store.close()
+        looking.join()
+        assert found > [0]
+        eventually(lambda: not proxy._open)

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from contextlib import ExitStack
+from functools import partial
 
 import httpx2
 import msgspec
@@ -22,6 +23,7 @@ from shelflife.server import log as server_log
 from shelflife.server.errors import LogError
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.testing import serving
+from tests.client.forking import in_child
 from tests.integrations.event_streams import LISTENING, events, heard
 from tests.open_contract import openly
 
@@ -244,6 +246,53 @@ def test_while_nothing_moves_it_says_that_it_is_there():
     assert [beat["body"] for beat in beats] == [b": still here\n\n"] * 2
 
 
+@pytest.mark.parametrize("heartbeat_s", [0.001, 15])
+def test_all_of_many_listeners_are_told_while_others_leave_and_more_moves(heartbeat_s):
+    """More of them than are woken at once."""
+    provider = Provider({"t": {"a": {"n": 0}}})
+    provider.feed.heartbeat_s = heartbeat_s
+    told, leaving = {}, {}
+
+    async def listen(number):
+        leaving[number] = asyncio.Event()
+
+        async def receive():
+            await leaving[number].wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message.get("body", b"").startswith(b"id: "):
+                told[number] = message["body"].partition(b"\n")[0].removeprefix(b"id: ").decode()
+            await asyncio.sleep(0)
+
+        await provider.feed.stream({}, "", receive, send)
+
+    async def played():
+        listening = {number: asyncio.create_task(listen(number)) for number in range(300)}
+        for turn in range(1, 20):
+            provider.registry.reload_table("t", set={"a": {"n": turn}})
+            for _ in range(turn % 4):
+                await asyncio.sleep(0)
+            for number in range(10 * turn, 10 * turn + 10):
+                leaving.get(number, asyncio.Event()).set()
+        left = set(range(10, 200)) & {number for number, event in leaving.items() if event.is_set()}
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(listening[number] for number in left))
+        stay, now = listening.keys() - left, {position_of(provider)}
+        for _ in range(1000):
+            if {told.get(number) for number in stay} == now:
+                break
+            await asyncio.sleep(0.01)
+        assert {told.get(number) for number in stay} == now
+        assert provider.feed.listener_count == len(stay)
+        for task in listening.values():
+            task.cancel()
+        await asyncio.gather(*listening.values(), return_exceptions=True)
+        assert provider.feed.listener_count == 0
+
+    asyncio.run(played())
+
+
 @pytest.mark.spec("13.6")
 def test_something_is_sent_every_fifteen_seconds():
     assert Provider({}).feed.heartbeat_s == 15
@@ -437,3 +486,77 @@ def test_a_server_ends_when_it_is_told_to_also_with_listeners(tmp_path, listener
     finally:
         server.kill()
         server.wait()
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+async def unheard(message):
+    """Take it, and do nothing with it."""
+
+
+async def listeners(feed, count, send=unheard):
+    """So many that stay, as tasks that have been told where the server is."""
+    tasks = [asyncio.create_task(feed.stream({}, "", never, send)) for _ in range(count)]
+    await asyncio.sleep(0.05)
+    return tasks
+
+
+def test_who_listened_on_a_loop_that_is_closed_is_counted_and_kept_no_longer():
+    provider = Provider(TABLES)
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        tasks = loop.run_until_complete(listeners(provider.feed, 5))
+        assert provider.feed.listener_count == 5
+        loop.close()
+        assert provider.feed.listener_count == 0
+    gone = weakref.ref(tasks.pop())
+    provider.registry.reload_table("t", set={"a": {"n": 1}})
+    heard(provider.feed, 2)
+    del tasks
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_child_process_begins_without_the_listeners_of_its_parent():
+    provider = Provider(TABLES)
+
+    async def forked():
+        tasks = await listeners(provider.feed, 3)
+        try:
+            return in_child(
+                lambda: (
+                    provider.feed.listener_count == 0
+                    and heard(provider.feed, 2)[0]["status"] == 200
+                    and provider.feed.listener_count == 0
+                )
+            ), provider.feed.listener_count
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert asyncio.run(forked()) == (True, 3)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_listener_that_does_not_read_keeps_no_process_that_is_told_to_end(monkeypatch, is_late):
+    monkeypatch.setattr("shelflife.server.feed._LAST_WORD_S", 0.05)
+    provider = Provider(TABLES)
+
+    async def jammed(message):
+        if message["type"] == "http.response.body":
+            await never()
+
+    async def ended():
+        end = partial(provider.feed.end_listeners, asyncio.get_running_loop())
+        if is_late:
+            end()
+        tasks = await listeners(provider.feed, 3, jammed)
+        end()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*tasks)
+
+    asyncio.run(ended())
+    assert provider.feed.listener_count == 0

@@ -277,6 +277,19 @@ def test_a_task_that_outlives_its_request_has_none():
             assert (refused.status_code, "recovery_feedback" in refused.text) == (500, False)
 
 
+def test_an_operation_that_a_policy_is_for_is_named_in_the_log(caplog):
+    """As with a proxy, whose routes nobody can list."""
+    provider = provider_for("POST /orders")
+
+    async def app(scope, receive, send):
+        await JSONResponse({})(scope, receive, send)
+
+    with caplog.at_level(logging.WARNING, "shelflife"), calling(ContractMiddleware(app, provider)) as client:
+        client.post("/orders", headers=unknown_grounds())
+    [warning] = [record.getMessage() for record in caplog.records if "carries requests out" in record.message]
+    assert warning.startswith("POST /orders carries requests out without judging")
+
+
 def test_a_path_that_a_client_makes_up_is_not_in_the_log(caplog):
     provider = provider_for()
 

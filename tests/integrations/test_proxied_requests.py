@@ -55,6 +55,7 @@ JSON = ("Content-Type", "application/json")
     "types",
     [
         [("Content-Type", "application/vnd.api+json")],
+        [("Content-Type", "application/x-www-form-urlencoded")],
         [],
         [("Content-Type", "text/plain"), JSON],
         [JSON, ("Content-Type", "application/x-www-form-urlencoded")],
@@ -68,3 +69,37 @@ def test_when_enforced_an_object_is_judged_whatever_its_type_says(enforcing, api
     refused = enforcing.post("/orders", content=parts, headers=types)
     assert fixes_in(refused) == EXPLAINED
     assert [path for _, path, *_ in api.seen[before:]] == ["/me"]
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b'{"plan":"growth","n":%b}' % (b"1" * 5000), "application/json"),
+        (b'{"plan":"growth","n":%b}' % (b"[" * 200_000 + b"]" * 200_000), "application/json"),
+        (b'{"plan":"growth",}', "text/plain"),
+        (b'{"plan":"growth"', FORM),
+        (b"plan=growth&x=1&x[y]=2", FORM),
+        (b"plan=growth&x=\xff", FORM),
+    ],
+    ids=["digits", "deep", "comma", "half", "twice", "bytes"],
+)
+def test_an_object_or_a_form_that_cannot_be_read_goes_on_when_explained_and_not_when_enforced(
+    enforcing, api, content, kind
+):
+    headers = {"Content-Type": kind, "X-Answer": "400"}
+    before = len(api.seen)
+    refused = enforcing.post("/orders", content=content, headers=headers)
+    assert (refused.status_code, len(api.seen)) == (400, before)
+    assert "cannot be judged" in refused.json()["error"]
+    with in_front_of(api) as explaining:
+        assert explaining.post("/orders", content=content, headers=headers).json() == {"error": "no"}
+    assert api.seen[-1][4] == len(content)
+
+
+@pytest.mark.parametrize("content", [b"plan", b"[1]", b"", b" "])
+def test_what_is_no_object_and_no_form_goes_on_when_enforced_too(enforcing, api, content):
+    headers = {"Content-Type": "application/json", "X-Answer": "409"}
+    assert enforcing.post("/orders", content=content, headers=headers).json() == {"error": "no"}

@@ -316,3 +316,21 @@ def test_a_request_that_an_app_makes_to_itself_leaves_the_app_its_own_and_nobody
         assert inner is not outer
         assert after is None
     assert pins[0] is not pins[4]
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_refusal_that_comes_after_the_start_of_another_response_counts_as_one(is_quick):
+    provider = Provider(TABLES)
+    provider.policy(lambda request, tables: fix("USE", promo="A") if request.get("plan") == "x" else None)
+
+    async def app(scope, receive, send):
+        provider.check({})
+        start, _ = messages_of(
+            200, [(b"content-length", b"2"), (b"content-type", b"application/json")], [b"{}"]
+        )
+        await send(start)
+        provider.check({"plan": "x"})
+
+    said = [] if is_quick else [(b"contract-at", b"")]
+    start, _ = answered(ContractMiddleware(app, provider), headers=said)
+    assert (start["status"], provider.counts.stamped) == (422, 1)

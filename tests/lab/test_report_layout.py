@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -17,10 +16,10 @@ from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.preflight import preflight
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import Conduct
+from tests.browser.chromium import IS_MISSING, WHY, a_browser
 from tests.lab.played_runs import QWEN, as_if, as_measured, recorded
 
 WIDTHS = [320, 360, 480, 600, 768, 900, 1024, 1152, 1280, 1440, 1600, 1920]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MODEL = "openai-api/local/qwen2.5-coder-1.5b-instruct-q4_k_m"
 
 LOOKED_AT = """
@@ -67,19 +66,16 @@ def page():
     return report_html(collection, figures)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@pytest.mark.skipif(IS_MISSING, reason=WHY)
 def test_nothing_is_cut_at_any_width_and_figures_are_at_one_scale(page, tmp_path):
     frames = [f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}">' for width in WIDTHS]
     (tmp_path / "frames.html").write_text(
         "<!doctype html>" + "</iframe>".join([*frames, LOOKED_AT]), encoding="utf-8"
     )
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    look = [CHROMIUM, *options, "--virtual-time-budget=10000", "--dump-dom"]
-    shown = subprocess.run(
-        [*look, (tmp_path / "frames.html").as_uri()], capture_output=True, text=True, check=True, timeout=300
-    )
-    [title] = re.findall(r"<title>(.*?)</title>", shown.stdout)[:1]
-    seen = json.loads(html.unescape(title))
+    with a_browser() as browser:
+        shown = browser.new_page()
+        shown.goto((tmp_path / "frames.html").as_uri())
+        seen = json.loads(shown.title())
     assert {width: one["cut"] for width, one in seen.items()} == {str(width): [] for width in WIDTHS}
     assert len({scale for one in seen.values() for scale in one["scales"]}) == 1
     assert seen["320"]["tables"] == 0

@@ -33,6 +33,17 @@ def test_a_column_that_is_not_there_is_on_record_too():
     assert basic(fail) == {"plans": {"basic": ("missing",)}}
 
 
+def test_what_a_policy_asks_for_and_is_not_there_is_told_without_quotes():
+    tables = Tables(Registry({"plans": {"basic": {}}}).state, None)
+    for ask, told in (
+        (lambda: tables.plans["basic"]["missing"], "row basic of plans has no column missing"),
+        (lambda: tables["none"], "there is no table called none"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            ask()
+        assert str(caught.value) == told
+
+
 @pytest.mark.spec("4.10")
 @pytest.mark.parametrize("key", ["basic", "bare", "gone"])
 def test_whether_a_row_is_there_is_read_without_any_column(key):

@@ -35,13 +35,15 @@ class BestMemory:
         return {key: copy.deepcopy(dict(rows[key])) for key in cells["t"] if key in rows}
 
     def knows_one_for(self, fields):
-        return any(holds(fix.when, fields, fix.unless or {}) for fix, _ in self._known)
+        return any(holds(when, fields, unless) for when, unless, _, _ in self._known)
 
     def learn(self, fix):
-        self._known.append((fix, self._resting_on(fix.cells)))
+        known = fix.when, fix.unless or {}, fix.cells, self._resting_on(fix.cells)
+        if known not in self._known:  # a client that forgets is told the same a thousand times
+            self._known.append(known)
 
     def forget_what_moved(self):
-        self._known = [(fix, rows) for fix, rows in self._known if rows == self._resting_on(fix.cells)]
+        self._known = [known for known in self._known if known[3] == self._resting_on(known[2])]
 
 
 class Played:

@@ -43,6 +43,15 @@ def scores(client):
     return {one["client"]: one for one in told}
 
 
+def test_whoever_sends_no_credentials_is_told_to_be_perhaps_many():
+    _, client = served()
+    asks(client)
+    assert client.get("/admin/clients", headers=ADMIN).json().keys() == {"clients"}
+    client.post("/subscriptions", json=EXAMPLE)
+    told = client.get("/admin/clients", headers=ADMIN).json()["note"]
+    assert told.startswith("anonymous is whoever sends no credentials, which may be many clients")
+
+
 def test_each_client_is_scored_for_itself_and_by_policy():
     _, client = served()
     assert [asks(client), asks(client, CODES[0])] == [422, 201]

@@ -23,6 +23,7 @@ from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
 from shelflife.client.remote import RemoteStore
+from shelflife.client.strategies import EVERYTHING
 from shelflife.sqlite_files import SqliteFile
 
 __all__ = ["add_to", "opened", "root_in"]
@@ -155,9 +156,17 @@ def _show(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(_as_json(entry)))
         return
-    learned = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(entry.learned_at))
+    learned = _told(entry.learned_at, "%Y-%m-%d %H:%M:%S %Z", time.localtime)
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
         print(f"{name:<11} {printable(value) if isinstance(value, str) else json.dumps(value)}")
+
+
+def _told(at: float, form: str, parts_of: Callable[[float], time.struct_time]) -> str:
+    """A time as people write it; as it is where no calendar has it, because somebody has edited it."""
+    try:
+        return time.strftime(form, parts_of(at))
+    except (OSError, OverflowError, ValueError):  # which of them depends on the system
+        return f"{at} seconds from 1970 on"
 
 
 def _as_filed(store: Store, root: str, operation: str) -> str:
@@ -191,7 +200,10 @@ def _why(options: argparse.Namespace) -> None:
         )
         return
     used_count = sum(one.why_not is None for one in of_it)
-    print(f"{used_count} of {len(of_it)} remembered for {printable(operation)} would be used now.")
+    if of_it:
+        print(f"{used_count} of {len(of_it)} remembered for {printable(operation)} would be used now.")
+    else:
+        print(f"Nothing is remembered for {printable(operation)}.")
     print(f"Of {printable(root)} {known}.")
     for one in of_it:
         becomes = "used" if one.why_not is None else "not used"
@@ -229,7 +241,7 @@ def _known(knowledge: Knowledge) -> str:
 def _vouched(vouched: Vouched | None) -> str:
     if vouched is None:
         return ""
-    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(vouched.expires_at))
+    until = _told(vouched.expires_at, "%Y-%m-%d %H:%M:%S UTC", time.gmtime)
     is_over = vouched.expires_at <= time.time()
     return f"; a key has vouched for it until {until}{', and counts no longer' if is_over else ''}"
 
@@ -238,6 +250,11 @@ def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The operation, and the fields: those after it, or those in a file."""
     operation, brace, rest = options.request.partition(" {")
     body = brace.strip() + rest
+    _, _, fields = operation.strip().partition(" ")[2].partition(" ")
+    if "=" in fields:
+        raise CommandError(
+            f"""the fields of a request are a JSON object, as in 'POST /orders {{"plan": "basic"}}', and not {fields}"""
+        )
     if options.request.lstrip().startswith(("{", "[")):
         raise CommandError("""an operation comes before the fields, as in 'POST /orders {"plan": "basic"}'""")
     if options.body is not None:
@@ -285,12 +302,13 @@ def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
     events: list[Event] = []
-    with (
-        opened(options, read_only=False) as store,
-        closing(Memory(store, on_event=events.append)) as memory,
-    ):
+    with opened(options, read_only=False) as store:
         roots = [root for root in store.roots() if options.root is None or is_below(root, options.root)]
-        count = sum(memory.forget(root, options.operation, options.type, id=options.id) for root in roots)
+        for root in roots:  # what cannot be read is told before anything is forgotten, or noted in the diary
+            store.known(root)
+            store.tagged(root, *EVERYTHING)
+        with closing(Memory(store, on_event=events.append)) as memory:
+            count = sum(memory.forget(root, options.operation, options.type, id=options.id) for root in roots)
     for event in events:
         if isinstance(event, StoreFailed):
             raise CommandError(f"{event.why}; {count} forgotten")

@@ -14,7 +14,7 @@ from shelflife.client.entries import Entry
 from shelflife.client.guard import Guard
 from shelflife.contract.values import is_carried, same_json
 
-__all__ = ["GuardOfTool", "Signed", "Takes", "Validated", "given_of", "only_checked"]
+__all__ = ["GuardOfTool", "Signed", "Takes", "Validated", "given_of", "hidden_in", "only_checked"]
 
 Validated = Callable[[dict[str, Any], Collection[str]], Fields]
 """What a tool is to be given for the arguments of these names, among all that it is given. Raises where they are not valid."""
@@ -94,6 +94,45 @@ class GuardOfTool(msgspec.Struct, frozen=True):
             except Exception:  # noqa: BLE001 - whatever a validator raises, the tool would not run
                 return f"the tool does not take what it makes of {min(entry.parameters)[:64]!a}"
         return self.guard.objection(entry, outcome)
+
+
+class _Fix(msgspec.Struct):
+    parameters: dict[str, Any]
+    when: dict[str, Any] | list[str] = {}
+    on: dict[str, dict[str, Any]] = {}
+
+    @property
+    def fields(self) -> set[str]:
+        """Of the request: those that it sets, and those that it has looked at, in either form."""
+        referred = (key[1:] for told in self.on.values() for key in told if key.startswith("="))
+        return {*self.parameters, *self.when, *referred}
+
+
+class _Feedback(msgspec.Struct):
+    suggestions: list[_Fix]
+
+
+class _Refusal(msgspec.Struct):
+    recovery_feedback: _Feedback
+
+
+_decode_refusal = msgspec.json.Decoder(_Refusal).decode
+
+
+def hidden_in(body: bytes, takes: Takes, arguments: Fields) -> tuple[str, str] | None:
+    """A field that a refusal has a fix for and that is no argument, and the argument that has the fields of the request inside."""
+    if takes.names is None or not any(isinstance(value, Mapping) for value in arguments.values()):
+        return None
+    try:
+        fixes = _decode_refusal(body).recovery_feedback.suggestions
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    for fix in fixes:
+        strangers = sorted(fix.parameters.keys() - takes.names)
+        for name, value in arguments.items():
+            if strangers and isinstance(value, Mapping) and fix.fields & value.keys():
+                return strangers[0], name
+    return None
 
 
 def only_checked(check: Callable[[dict[str, Any]], object]) -> Validated:

@@ -1,7 +1,6 @@
 """What a memory holds of a server: entries, and the versions at which they are good."""
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Self
@@ -17,6 +16,11 @@ from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, read_at, value_at
 from shelflife.habits import Histories
 
+try:  # as `hashlib` has it, which brings OpenSSL along: a twentieth of the import of the client
+    from _blake2 import blake2b
+except ImportError:  # not every Python has it apart
+    from hashlib import blake2b
+
 __all__ = [
     "Condition",
     "Entry",
@@ -26,12 +30,14 @@ __all__ = [
     "Shape",
     "Vouched",
     "below_root",
+    "blake2b",
     "digest_in_bytes",
     "digest_of",
     "is_below",
     "origin_of",
     "place_of",
     "root_at",
+    "roots_in",
 ]
 
 Root = str
@@ -88,6 +94,14 @@ def root_at(url: str) -> Root:
     return root
 
 
+def roots_in(names: Iterable[str]) -> list[Root]:
+    """Roots as a store has them, in order. `ValueError` where one is none."""
+    roots = sorted(names)
+    for root in roots:
+        root_at(root)
+    return roots
+
+
 def is_below(path: str, root: str) -> bool:
     """Whether a request for a path is under a contract that lives at this path."""
     return path == root or path.startswith(f"{root}/")
@@ -107,7 +121,7 @@ def digest_of(*parts: Any) -> str:
 
 def digest_in_bytes(*parts: Any) -> bytes:
     """The same, in 16 bytes."""
-    return hashlib.blake2b(_encode(parts), digest_size=16).digest()
+    return blake2b(_encode(parts), digest_size=16).digest()
 
 
 class _Once:

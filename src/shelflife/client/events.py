@@ -139,6 +139,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 class Saved(msgspec.Struct, frozen=True, tag=True):
     """A request was accepted with remembered values in it, and had not been refused before: without them it would have been.
 
+    A tool whose outcome says nothing of the contract counts as accepted when it returns, and no failure can be seen in what it returns.
     One that mends a request which was refused, and differs from that only where the refusal had a fix, does not count.
     """
 

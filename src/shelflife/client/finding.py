@@ -20,6 +20,9 @@ from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, 
 __all__ = ["ByShape", "ByVerbs", "Finder", "Found", "holding", "place_in", "watched_by"]
 
 _encode = msgspec.json.Encoder().encode
+_OPENS = ord("{")
+"""Begins an object. Bytes are searched for a number at once, and for bytes after an exception that nobody sees."""
+
 _OF_TEXT = frozenset({str, type(None)})
 
 
@@ -78,7 +81,7 @@ class ByShape(Generic[Kept]):
         values = self._said_in(request)
         key = _encode(values)
         # the order of fields does not count, nor a null
-        return key if b"{" not in key else _encode([*map(as_read, values)])
+        return key if _OPENS not in key else _encode([*map(as_read, values)])
 
     def place_in(self, request: Fields, root: Root, operation: str) -> bytes:
         """Where the entries are that have its key."""

@@ -28,7 +28,10 @@ class Forecast:
     """Asks where a stale fix is so likely that a question costs less."""
 
     def __init__(self, *, stale_costs: float = 3.0) -> None:
-        """`stale_costs` says how many questions one use of a stale fix is worth."""
+        """One that knows what a stale fix costs.
+
+        - `stale_costs` says how many questions one use of a stale fix is worth.
+        """
         if not stale_costs > 0:
             raise ValueError("stale_costs says how many questions a stale use is worth: a number above 0")
         self.stale_costs = stale_costs

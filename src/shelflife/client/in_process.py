@@ -97,11 +97,11 @@ class InProcessStore(Locking):
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         with self._lock:
-            by_tag, found = self._of(root).by_tag, dict[str, _Kept]()
-            for tag in tags:
-                if tag in by_tag:
-                    found |= by_tag[tag].held
-            return [one.entry for one in found.values() if not one.is_gone]
+            by_tag = self._of(root).by_tag
+            there = [by_tag[tag].held for tag in tags if tag in by_tag]
+            # What has gone is left out of each: under one tag an entry may still stand as it was, and under another as it was learned again.
+            found = {id: one.entry for held in there for id, one in held.items() if not one.is_gone}
+            return list(found.values())
 
     def count(self, root: Root, *tags: str) -> int:
         with self._lock:

@@ -86,6 +86,7 @@ class Memory:
     ) -> None:
         """A memory over a store; without one, in this process alone.
 
+        - `store` is where entries are kept, as `Memory.at` finds it; by default in this process alone.
         - `ask` puts questions to servers: a function, or a client of httpx2, httpx, requests or aiohttp. Without it a table that moved is
           evicted whole. An async one is for the verbs that end in `_async`.
         - `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
@@ -93,6 +94,8 @@ class Memory:
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
+        - `strategy` says what a change means for an entry. By default one goes when a cell or rule that it rests on has changed.
+        - `clock` tells the time of day, in seconds since 1970.
         - `foresight` decides whether to ask before use, by when things were seen to change; see `Forecast`. Without it nothing of that is kept.
         """
         given: object = store  # whatever a program without types hands in

@@ -28,6 +28,9 @@ _LONGEST_UNASKED_S = 10.0
 _SIGN_EVERY_S = 0.2
 _LONGEST_SIGN_S = 1.0
 _PAUSE_S = 1.0
+_LONGEST_END_S = 1.0
+"""So long the thread that listens is waited for when it is to end."""
+
 _MOST_ROOTS = 10_000
 
 
@@ -140,14 +143,15 @@ class Channel(Locking):
         return unsleeping_s() - self.caught_up_at
 
     def close(self) -> None:
-        """Stop to listen, until somebody asks again."""
+        """Stop to listen, until somebody asks again. A thread that is still connecting leaves when it has: it may take seconds."""
         with self._lock:
             thread, self._thread, self.life = self._thread, None, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(_LONGEST_END_S)
 
     @property
     def _is_wanted(self) -> bool:
+        """A thread that is not wanted any more may find another one at work. What it has still heard is so; else it changes nothing."""
         return self._thread is threading.current_thread()
 
     def _listen(self) -> None:
@@ -168,10 +172,12 @@ class Channel(Locking):
     def _live(self, listener: Listener) -> None:
         # The life begins before what was kept is cleared: whoever has looked before it began does not keep that, and what was kept
         # between the two is cleared with the rest.
-        self.newest.clear()
-        self.life = object()
+        with self._lock:
+            if not self._is_wanted:
+                return
+            self.newest.clear()
+            self.life, self._is_told = object(), False
         self._hear(None)
-        self._is_told = False
         while self._is_wanted:
             self._catch_up(listener)
             self._take(listener.wait(_SIGN_EVERY_S))
@@ -185,7 +191,9 @@ class Channel(Locking):
                 raise TimeoutError(
                     "a sign was not heard; behind a pooler that hands out connections by transaction none is"
                 )
-        self.caught_up_at = asked_at
+        with self._lock:
+            if self._is_wanted:
+                self.caught_up_at = asked_at
 
     def _take(self, told: Iterable[News | str]) -> list[str]:
         """Go by what was told. Of that, these are signs."""
@@ -204,14 +212,16 @@ class Channel(Locking):
         return signs
 
     def _lose(self, error: Exception) -> None:
-        self.life = None
+        with self._lock:
+            if not self._is_wanted:
+                return
+            self.life, was_told, self._is_told = None, self._is_told, True
         self._hear(None)
-        if not self._is_told:
-            self._is_told = True
+        if not was_told:
             why = " ".join(str(error).split())
             _log.warning(
                 "what others write to the memory is not heard of (%s); each recall asks the store", why
             )
         pause_until = time.monotonic() + _PAUSE_S
-        while self._is_wanted and time.monotonic() < pause_until:
+        while time.monotonic() < pause_until and self._is_wanted:
             time.sleep(_PAUSE_S / 20)

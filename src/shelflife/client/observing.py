@@ -14,7 +14,7 @@ import msgspec
 
 from shelflife.client.asking import LEAST_FAILURE, Exchange, Fields, Question, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
-from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
+from shelflife.client.events import Distrusted, Event, Ignored, LogLost
 from shelflife.client.foresight import Lookout
 from shelflife.client.pauses import Pauses
 from shelflife.client.positions import (
@@ -160,7 +160,7 @@ class Observing(Forked):
         shelf, reply = self._shelf, exchange.reply
         events: list[Event] = []
         if exchange.conditional and _is_unjudged(reply):
-            events = shelf.telling.tell([Unjudged(exchange.root, exchange.operation)])
+            events = shelf.telling.tell_unjudged(exchange)
         try:
             contract = read_contract(reply, exchange.request, exchange.operation)
             rooted = exchange if contract is None else self._rooted(exchange)

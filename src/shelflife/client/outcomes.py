@@ -3,7 +3,7 @@
 Nothing here imports a framework. Results are looked at by the names that their members have in all of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -19,16 +19,19 @@ __all__ = [
     "Outcome",
     "ReadOutcome",
     "Source",
+    "is_open",
     "is_pause",
     "read_outcome",
     "reply_in_meta",
     "reply_in_text",
     "reply_of",
+    "says_error",
 ]
 
 _JSON = {"content-type": "application/json"}
 _MEMBERS = ("recovery_feedback", "table_versions")
 _OF_A_RESPONSE = ("status_code", "headers", "content")
+_STATUSES = ("status_code", "status")
 _MOST_CAUSES = 16
 _PAUSES = {
     ("langgraph.errors", "GraphBubbleUp"),
@@ -100,6 +103,12 @@ def is_pause(outcome: object) -> bool:
     return isinstance(outcome, Exception) and any(
         (one.__module__, one.__name__) in _PAUSES for one in type(outcome).__mro__
     )
+
+
+def is_open(outcome: object) -> bool:
+    """Whether what a tool has returned is still to run, or is a response that nothing is known of."""
+    is_to_run = isinstance(outcome, Generator | AsyncGenerator | Awaitable)
+    return is_to_run or any(isinstance(getattr(outcome, name, None), int) for name in _STATUSES)
 
 
 class ReadOutcome(Protocol):
@@ -209,6 +218,12 @@ def reply_in_meta(meta: object, *, is_error: bool) -> Reply | None:
     return reply_of(envelope)
 
 
+def says_error(result: object) -> bool:
+    """Whether a result of MCP says that it is an error. Where it has the newer name, the older one is not looked at: libraries warn of that."""
+    said = _member(result, "is_error")
+    return (_member(result, "isError") if said is None else said) is True
+
+
 def _of_text(text: str, is_error: bool) -> tuple[str, Reply | None]:
     if is_error:
         shown, reply = reply_in_text(text)
@@ -249,8 +264,7 @@ def _of_body(outcome: object) -> Reply | None:
 
 def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outcome:
     """That of a result with content and metadata, as in MCP and in the messages of frameworks."""
-    says_so = True in (_member(outcome, "is_error"), _member(outcome, "isError"))
-    is_error = is_error or says_so or _member(outcome, "status") == "error"
+    is_error = is_error or says_error(outcome) or _member(outcome, "status") == "error"
     texts = [content] if isinstance(content, str) else content
     read = [_of_block(block, is_error) for block in texts]
     reply = next((one.reply for one in reversed(read) if one.reply is not None), None)

@@ -183,7 +183,8 @@ class PostgresStore(RemoteStore):
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
         hours = sorted({one.hour for one in noted})
-        # A transaction, and not `once`: what was given up must not be carried out all the same, for it is added again.
+        # A transaction, and not `once`: what is given up is not carried out, for it is added again. Only where nothing is heard of the commit
+        # itself may it have been: then it counts twice.
         with self._database.noting(self._moment.until) as connection:
             begun = connection.execute(_BEGUN, (self.namespace, hours)).fetchall()
             connection.execute(_ADD_TO_DIARY, (self.namespace, _encode(noted).decode()))

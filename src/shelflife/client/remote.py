@@ -18,7 +18,7 @@ import msgspec
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary, Noted
-from shelflife.client.entries import Entry, Root, Shape, is_below
+from shelflife.client.entries import Entry, Root, Shape, is_below, roots_in
 from shelflife.client.finding import Found
 from shelflife.client.moments import Remote
 from shelflife.client.near import Channel, News
@@ -32,7 +32,8 @@ from shelflife.forks import Forked, mind_forks
 __all__ = ["LONGEST_VERB_S", "RemoteStore"]
 
 LONGEST_VERB_S = 1.0
-"""So long at most an agent waits for one verb, all that it takes together. When it has, the circuit opens."""
+"""So long at most an agent waits for one verb, all that it takes together. When it has, the circuit opens. Where a PostgreSQL has to be
+connected to first, that may take two seconds more, or what its address says."""
 
 _LONGEST_PUT_S = 0.002
 """A write that makes thousands of entries suspect is waited for so much longer for each."""
@@ -190,7 +191,7 @@ class RemoteStore(Remote, Forked):
         return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
 
     def roots(self) -> list[Root]:
-        return sorted(self._called("read", self._known_roots))
+        return self._called("read", lambda: roots_in(self._known_roots()))
 
     def entries(self) -> Iterator[Entry]:
         found = self._called("read", lambda: list(self._entries()))
@@ -210,9 +211,13 @@ class RemoteStore(Remote, Forked):
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         writing = partial(self._written, root, revisions, write, noted, counted)
-        told = self._waited_for(root, writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        told = None
+        try:
+            told = self._waited_for(root, writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        finally:
+            if told is None:
+                self._note_again(root, noted)
         if told is None:
-            self._note_again(root, noted)
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
@@ -375,6 +380,9 @@ class RemoteStore(Remote, Forked):
         except StoreError as error:
             if error.is_away:
                 self._circuit.open(let_in_at, error)
+            elif not error.is_untried:
+                # The engine is there: what is wrong with one root is not for others to wait for.
+                self._circuit.close()
             raise
         self._circuit.close()
         return outcome

@@ -6,9 +6,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from shelflife.client.asking import Reply
-from shelflife.client.outcomes import Outcome
+from shelflife.client.outcomes import Outcome, is_open
 from shelflife.client.sending import Call, Send
-from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.contract.positions import AT_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER, verdict_in
 
 __all__ = ["Counted", "Running", "contract_headers"]
 
@@ -58,21 +59,24 @@ class Running:
         self._given, self._heard = given, heard
         self._is_carrying = False
         self._precondition = Counted()
+        self._sent = self._precondition
         self._error: Exception | None = None
         self._last = Outcome(None, None)
+        self._is_error = False
 
     def begin(self, send: Send) -> dict[str, Any]:
         """It is to be run with these remembered values. Gives all that it is given."""
         self._is_carrying, self._error = bool(send.carried), None
         self._precondition = Counted(send.headers.get(PRECONDITION_HEADER, ""))
+        self._sent = self._precondition or Counted(send.headers.get(AT_HEADER, ""))
         return self._given(send)
 
     @contextmanager
     def begun(self, send: Send) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
         """While it runs, with what it is given and the headers for it. What it raises is its outcome."""
         given, headers = self.begin(send), send.headers
-        if self._precondition:
-            headers = {**headers, PRECONDITION_HEADER: self._precondition}
+        if self._sent:
+            headers = {**headers, PRECONDITION_HEADER if self._precondition else AT_HEADER: self._sent}
         before = _headers.set(headers)
         try:
             yield given, headers
@@ -84,7 +88,13 @@ class Running:
     def ended(self, outcome: Any, *, is_error: bool = False) -> Reply | None:
         """It has returned this, or has raised. Gives what that says of the contract, which is taken out of it."""
         self._last = self._heard(outcome if self._error is None else self._error, is_error=is_error)
+        self._is_error = is_error or self._error is not None or self._last.is_error
         return self._last.reply
+
+    @property
+    def outcome(self) -> Any:
+        """What was returned at last; None where it was raised."""
+        return self._last.shown if self._error is None else None
 
     def shown(self) -> Any:
         """What was returned, as a model is shown it; what was raised is raised."""
@@ -99,9 +109,17 @@ class Running:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether it has ended well with remembered values, and nobody has seen that its precondition was sent."""
-        is_done = self._error is None and not self._last.is_error
-        return bool(self._precondition) and is_done and not self._precondition.sent_count
+        """Whether it has ended well with remembered values, and nobody has seen that it has sent what makes it conditional.
+
+        One that never sends it never learns a position, and so has no precondition to send either.
+        """
+        is_met = self._last.reply is not None and verdict_in(self._last.reply.headers) == "met"
+        is_asked_for = self.call.conditional and self._is_carrying
+        return is_asked_for and not self._is_error and not is_met and not self._sent.sent_count
+
+    def is_done(self) -> bool:
+        """Whether it has returned, and no failure can be seen. What is still to run or to be read, or another's response, tells nothing."""
+        return not (self._is_error or self._last.source is not None or is_open(self._last.shown))
 
     def is_undone(self) -> bool:
         """Whether it is known that nothing was done: the precondition was sent once, and with the very request that was refused.

@@ -26,10 +26,12 @@ from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.events import Saved
 from shelflife.client.guard import Amended, AnyGuard
 from shelflife.client.memory import Memory
+from shelflife.client.reading import read_contract
 from shelflife.contract.cells import united
+from shelflife.contract.errors import BadMessage
 from shelflife.contract.merging import merged, patch_between
 from shelflife.contract.positions import AT_HEADER
-from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition, has_gone_stale
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition, has_gone_stale, verdict_in
 from shelflife.contract.values import same_json
 
 __all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_for", "sending"]
@@ -93,6 +95,9 @@ class Call(NamedTuple):
     held: Held | None = None
     """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
 
+    is_done: Callable[[], bool] | None = None
+    """Asked where there was no reply: whether whatever sends the request has come to an end all the same, and no failure of it can be seen."""
+
     is_undone: Callable[[], bool] | None = None
     """Asked before a request that was refused as stale is sent again: whether it is known that nothing was done. Only the last time that
     it was sent was refused; something beneath may have sent it before, and lost the answer."""
@@ -133,9 +138,24 @@ class Send(NamedTuple):
 
     def fixed_by(self, reply: Reply) -> Fields:
         """The request that the fixes in a reply are for."""
-        if self.precondition is None or not self.is_refused_as_stale(reply):
+        if self.precondition is None or verdict_in(reply.headers) == "met" or reply.status < LEAST_FAILURE:
             return self.request
-        return merged(self.request, self.precondition.was)
+        without = merged(self.request, self.precondition.was)
+        if self.is_refused_as_stale(reply) or self._is_for(without, reply):
+            return without
+        return self.request
+
+    def _is_for(self, without: Fields, reply: Reply) -> bool:
+        """Whether the fixes in a refusal are for this request, and not for the one that was sent.
+
+        A tool may hand a refusal on as text, without the verdict on the precondition. Each fix says which values it is for.
+        """
+        try:
+            of_each = [read_contract(reply, request) for request in (self.request, without)]
+        except BadMessage:
+            return False
+        sent, before = (() if one is None else one.suggestions for one in of_each)
+        return bool(before) and not sent
 
 
 def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
@@ -184,6 +204,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         send = _prepared(memory, call, guard, is_first=again_count == 0)
         reply = yield send
         if reply is None:
+            _note_saved(memory, call, send, call.is_done)
             return None
         is_stale = send.is_refused_as_stale(reply)
         at = send.headers.get(AT_HEADER)
@@ -198,13 +219,15 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
             break
         call = call._replace(request=send.without, held=None, conditional=True)
     if reply is not None and reply.status < LEAST_FAILURE:
-        _note_saved(memory, call, send)
+        _note_saved(memory, call, send, lambda: True)
     return reply
 
 
-def _note_saved(memory: Memory, call: Call, send: Send) -> None:
-    """A request was accepted. If it has what was remembered, and mends none that was refused, a refusal was spared."""
+def _note_saved(memory: Memory, call: Call, send: Send, is_done: Callable[[], bool] | None) -> None:
+    """A request may have been accepted. If it has what was remembered, and mends none that was refused, a refusal was spared."""
     try:
+        if is_done is None or not is_done():
+            return
         is_mended = memory.telling.is_mended(call.root, call.operation, call.path, send.request)
         if send.carried and send.request != send.without and not is_mended:
             memory.telling.tell([Saved(call.root, call.operation)])

@@ -16,7 +16,7 @@ from typing import Any
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary
-from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, roots_in
 from shelflife.client.finding import Found, holding
 from shelflife.client.pauses import Pauses
 from shelflife.client.sqlite_diary import SqliteDiary
@@ -45,6 +45,7 @@ __all__ = ["SqliteStore"]
 
 _MOST_COUNTED = 10_000
 
+_NOT_YET = Row()
 _PAUSES = Pauses(1.0, 3.0)
 """So long a file that could not be written is not tried again."""
 
@@ -82,9 +83,9 @@ class SqliteStore:
         self._seen = Seen()
         self.where = str(path)
         self.set_backs: Counter[Root] = Counter()
-        """How often a lower revision of a root has shown that the file was put back from an older copy."""
-        self._highest: dict[Root, int] = {}
-        """The revisions at which roots were before the file was opened anew, until they are looked at again."""
+        """How often it was seen of a root that a copy was put back, which has not all that was seen."""
+        self._seen_before: dict[Root, Row] = {}
+        """How far roots were that are not at hand: the file was opened anew, a write has failed, or they are not in it."""
         self._circuit = Circuit(_PAUSES)
         """For writes: they may have to wait for others. Whoever reads waits for nobody."""
         if read_only:
@@ -115,16 +116,23 @@ class SqliteStore:
             return tuple(shapes_in(self._connection, self._of(self._still_seen(), root), root, operation))
 
     def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
-        with self._file.reading:
-            seen = self._at_hand(is_to_be_there=True)
-            of = seen.roots.get(root)
-            there = None if of is None else self._there(seen, of, root, operation, request)
-            if of is None or there is None:  # another has written, or nobody here has looked
-                seen.version_now()
-                of = self._of(seen, root)
-                shapes_in(self._connection, of, root, operation)
-                there = self._there(seen, of, root, operation, request, is_just_seen=True) or ()
-            return of.known, holding(there, request) if there else []
+        file = self._file
+        try:
+            with file._lock:  # as `reading` has it, but for two calls
+                seen = self._seen
+                if file.connection(is_to_be_there=True) is not seen.connection:
+                    seen = self._at_hand()
+                of = seen.roots.get(root)
+                there = None if of is None else self._there(seen, of, root, operation, request)
+                if of is None or there is None:  # another has written, or nobody here has looked
+                    seen.version_now()
+                    of = self._of(seen, root)
+                    shapes_in(self._connection, of, root, operation)
+                    there = self._there(seen, of, root, operation, request, is_just_seen=True) or ()
+                return of.known, holding(there, request) if there else []
+        except BaseException as error:
+            file.fail(error, "read")
+            raise
 
     def _there(
         self,
@@ -157,7 +165,10 @@ class SqliteStore:
                         rows = seen.cursor.execute(
                             AT_NOW, (bytearray(place), number_of(root), root)
                         ).fetchall()
-                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
+                        # Two race here: these looks, and whoever writes. Only the first of all, before which nothing that was kept has
+                        # answered, may see another revision: what is kept of the former one says neither what is there nor what is not.
+                        is_first = one is next(iter(shapes.values()))
+                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=is_first))):
                             return None
                     found = seen.keep(one, key, place, rows)
                     is_now = True
@@ -186,19 +197,27 @@ class SqliteStore:
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._circuit.trying(), self._file.reading:
+            of = self._seen.roots.get(root)
+            before = _NOT_YET if of is None else of.row
             try:
-                with self._file.writing() as connection:
-                    seen = self._still_seen()
-                    of = self._of(seen, root)
-                    if of.known.revision != revision:
-                        return None
-                    written = Change(connection, seen.cursor, root, of, self._uses).written(write)
-                seen.note_own_write()
+                written = self._file.write(self._carry_out, root, revision, write)
+                if written is not None:
+                    self._seen.note_own_write()
                 return written
             except BaseException:
                 self._seen.roots.pop(root, None)  # some of it may be of this write, which was not carried out
+                self._note_seen(root, before)
                 self._seen = self._begun_anew()
                 raise
+
+    def _carry_out(
+        self, connection: sqlite3.Connection, root: Root, revision: int, write: Write
+    ) -> Written | None:
+        seen = self._still_seen()
+        of = self._of(seen, root)
+        if of.known.revision != revision:
+            return None
+        return Change(connection, seen.cursor, root, of, self._uses).written(write)
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
         self._write_uses(max([self._uses.note(id) for id in ids], default=0))
@@ -211,7 +230,7 @@ class SqliteStore:
 
     def roots(self) -> list[Root]:
         with self._file.reading:
-            return [root for (root,) in self._execute("select root from roots order by root")]
+            return roots_in([root for (root,) in self._execute("select root from roots")])
 
     def entries(self) -> Iterator[Entry]:
         some = f"where number > ? and {THERE} order by number limit 1000"
@@ -251,8 +270,12 @@ class SqliteStore:
 
     def _begun_anew(self, connection: sqlite3.Connection | None = None) -> Seen:
         for root, of in self._seen.roots.items():
-            self._highest[root] = max(of.row.revision, self._highest.get(root, 0))
+            self._note_seen(root, of.row)
         return Seen() if connection is None else Seen(connection, connection.cursor(), self._file.head())
+
+    def _note_seen(self, root: Root, row: Row) -> None:
+        if row.revision:  # that a root is not there says nothing of what was
+            self._seen_before[root] = row
 
     def _still_seen(self) -> Seen:
         """The same with the version that the file has now. Of a root it is still so if it was looked at in this version (`_of`)."""
@@ -267,7 +290,8 @@ class SqliteStore:
         if of.version != seen.version:
             found = self._execute(ROOT, number_of(root), root).fetchone()
             row = Row(*found) if found else Row()
-            if self._highest and found and row.revision < self._highest.pop(root, 0):
+            self._note_seen(root, of.row)
+            if found and row.is_behind(self._seen_before.get(root, _NOT_YET)):
                 self.set_backs[root] += 1
             knowledge = of.known.knowledge
             if of.row.knowledge_at != row.knowledge_at:

@@ -2,13 +2,12 @@
 
 # ruff: noqa: S608 - all statements are made of literals
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, digest_in_bytes
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, blake2b, digest_in_bytes
 from shelflife.client.stores import StoreError
 from shelflife.client.strategies import broader
 from shelflife.sqlite_files import Kind
@@ -49,13 +48,17 @@ TAG_SIZE = 8
 MOST_TALLIED = 2 * TAG_SIZE
 """So long are the paths of tables, of rules and of policies. What bears one may be most of the file, so it is written down how much it is."""
 
+_MANY_LAYERS = 500
+"""More than there are in what a server can have given, and fewer than a decoder fails at."""
+
 _LAST = b"\xff" * 64
 """After all that may follow a tag."""
 
 _SCHEMA = """
 create table roots (
     number integer primary key, root text not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
-    entries_at integer not null, held integer not null, gone integer not null, tallies blob not null, shapes blob not null
+    entries_at integer not null, held integer not null, gone integer not null, line integer not null, tallies blob not null,
+    shapes blob not null
 );
 create table knowledge (number integer primary key, knowledge blob not null);
 create table shapes (
@@ -70,17 +73,19 @@ create table tags (tag blob, number integer, shared integer not null, primary ke
 create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
-KIND = Kind("memory", StoreError, 0x5348_4C4D, 9, _SCHEMA, begins_anew=True)
+KIND = Kind("memory", StoreError, 0x5348_4C4D, 10, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 KNOW = "insert or replace into knowledge values (?, ?)"
-PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ORDER_BY_USE = "create index if not exists entries_by_use on entries (root, used)"
 """It is made when the room is first found to be too small: until then nobody asks for that order, and each put would pay for it."""
 
 TAG = "insert into tags values (?, ?, ?)"
 INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
-ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies, shapes from roots where number = ? and root = ?"
+ROOT = """
+select revision, knowledge_at, shapes_at, entries_at, held, gone, line, tallies, shapes from roots where number = ? and root = ?
+"""
 THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
 TAGGED = f"where number in (select number from tags where tag between ? and ?) and {THERE}"
 AT = f"select place, id, entry from entries where place = ? and {THERE}"
@@ -113,10 +118,17 @@ class FiledRow(msgspec.Struct, frozen=True):
 
 def entry_in(place: bytes, id: bytes, encoded: bytes) -> Entry:
     """An entry, with the texts of it that are asked for next, and cost three digests."""
-    entry = _decode_entry(encoded)
+    try:
+        entry = _decode_entry(encoded)
+    except RecursionError:
+        # Else whoever asks is at the end of the stack, which is no fault of the file.
+        if encoded.count(b"[") + encoded.count(b"{") > _MANY_LAYERS:
+            raise ValueError("an entry in it is nested too deep") from None
+        raise
     kept = entry.__dict__
-    kept["id"] = id.hex()
-    kept["place"] = place.hex()
+    # so, and not as `id.hex()`: whatever else somebody has written there is a TypeError, and in the end a sentence about this file
+    kept["id"] = bytes.hex(id)
+    kept["place"] = bytes.hex(place)
     return entry
 
 
@@ -133,7 +145,7 @@ def path_of(root: Root, tag: str) -> bytes:
     Two that met would only drop an entry too many.
     """
     above = broader(tag)
-    digest = hashlib.blake2b(f"{root} {tag}".encode(), digest_size=TAG_SIZE).digest()
+    digest = blake2b(f"{root} {tag}".encode(), digest_size=TAG_SIZE).digest()
     return digest if above is None else path_of(root, above) + digest
 
 
@@ -167,7 +179,7 @@ def rows_of(tags: Sequence[bytes], number: int | None) -> list[tuple[bytearray, 
     rows, before = [], b""
     for tag in tags:
         shared = 0
-        while tag.startswith(before[: shared + TAG_SIZE]) and shared < len(before):
+        while before[shared : shared + TAG_SIZE] == tag[shared : shared + TAG_SIZE] != b"":
             shared += TAG_SIZE
         rows.append((bytearray(tag), number, shared))
         before = tag

@@ -4,7 +4,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -38,11 +38,18 @@ class Row(NamedTuple):
     gone_count: int = 0
     """Entries that were dropped, and are still to be taken out."""
 
+    line: int = 0
+    """Drawn with the first write. Revisions of one line follow each other; a root that has begun anew has another."""
+
     tallies: bytes = b"\x80"
     """How many bear each broad tag."""
 
     shapes: bytes = b"\x80"
     """How many there are of each shape, of those that were there first (`key_of_shape`). Of the others the table of shapes says it."""
+
+    def is_behind(self, before: "Row") -> bool:
+        """Whether the file does not hold what was seen of it before."""
+        return before.revision > 0 and (self.line != before.line or self.revision < before.revision)
 
 
 UNTALLIED = b""
@@ -53,8 +60,12 @@ MOST_SHAPES_COUNTED = 64
 """So many shapes at most are counted in the row of their root, which each write writes anyway."""
 
 _NOT_YET = Row()
+_BITS = 62
+"""Of each number of a root, and of each count: more is written by nobody but by hand, and could not be written back with one added."""
+
+_Count = Annotated[int, msgspec.Meta(gt=-(1 << _BITS), lt=1 << _BITS)]
 _encode_tallies = msgspec.msgpack.Encoder().encode
-_decode_tallies = msgspec.msgpack.Decoder(dict[bytes, int]).decode
+_decode_tallies = msgspec.msgpack.Decoder(dict[bytes, _Count]).decode
 
 
 class OfRoot(msgspec.Struct):
@@ -110,13 +121,10 @@ class OfRoot(msgspec.Struct):
         return self.tallies
 
     def written_down(self) -> bytes:
-        """The same, for the file: without those of which there are none, and with those that were there first, if there are too many."""
+        """The same, for the file: with those that were there first, if there are too many."""
         tallies = self.tallied()
-        if 0 in tallies.values():
-            tallies = {tag: count for tag, count in tallies.items() if count}
         if len(tallies) > _MOST_TALLIES:
-            tallies = dict(islice(tallies.items(), _MOST_TALLIES)) | {UNTALLIED: 1}
-        self.tallies = tallies
+            tallies = self.tallies = dict(islice(tallies.items(), _MOST_TALLIES)) | {UNTALLIED: 1}
         return _encode_tallies(tallies)
 
     def is_as_at(
@@ -126,7 +134,11 @@ class OfRoot(msgspec.Struct):
         before = self.row
         if revision == before.revision:
             return True
-        if not is_first or (knowledge_at, shapes_at) != (before.knowledge_at, before.shapes_at):
+        if (
+            not is_first
+            or revision < before.revision
+            or (knowledge_at, shapes_at) != (before.knowledge_at, before.shapes_at)
+        ):
             return False
         row = before._replace(revision=revision, entries_at=entries_at)
         self.go_on(
@@ -140,6 +152,9 @@ class OfRoot(msgspec.Struct):
         Ctrl-C may come between any two of these. So the row by which the next look compares is last but for the version, until which
         nobody goes by any of it.
         """
+        revision, knowledge_at, shapes_at, entries_at, held_count, gone_count, line, *_ = row
+        if (revision | knowledge_at | shapes_at | entries_at | held_count | gone_count | line) >> _BITS:
+            raise ValueError("a number in it is out of range")
         if self.row.shapes_at != row.shapes_at:
             self.shapes = {}
         if self.row.entries_at != row.entries_at:

@@ -7,6 +7,7 @@ two for each. So the file never grows for it.
 
 # ruff: noqa: S608 - all statements are made of literals
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import starmap
@@ -95,7 +96,7 @@ class Change:
             written.dropped.extend([(entry, tag) for entry in self._drop(rows)])
         for id in write.drop_ids:
             which, *at = self._by_id(id)
-            rows = self._rows(f"{which} and {THERE}", *at)
+            rows = self._rows(f"{which} and root = ? and {THERE}", *at, self._name)
             written.dropped.extend([(entry, id) for entry in self._drop(rows)])
         for filed in write.put:
             self._put(filed, written)
@@ -118,6 +119,7 @@ class Change:
             revision if self._are_entries_moved else before.entries_at,
             self._held_count,
             self._gone_count,
+            before.line or int.from_bytes(os.urandom(7), "big"),
             of.written_down() if self._are_entries_moved else before.tallies,
             of.shapes_written_down() if self._are_entries_moved else before.shapes,
         )
@@ -144,8 +146,7 @@ class Change:
         tags, id = narrowest(entry.root, filed.tags), bytearray.fromhex(entry.id)
         blobs = bytearray(encode_tags(tags)), bytearray(encode(entry))
         number = execute(INSERT, (number, id, bytearray(self._name), place, slot, used, *blobs)).lastrowid
-        for tagged in rows_of(tags, number):
-            execute(TAG, tagged)
+        self._cursor.executemany(TAG, rows_of(tags, number))
         self._note(entry, tags, 1)
         uses.place(entry.id, entry.place)
         if before is None or entry.renews(before):
@@ -173,9 +174,12 @@ class Change:
         by_shape[kind] = by_shape.get(kind, 0) + count
         tallies = of.tallied()
         is_of_all = UNTALLIED not in tallies
-        for tag in {*[tag[:TAG_SIZE] for tag in tags], *[tag[:MOST_TALLIED] for tag in tags]}:
+        broad = {tag[:MOST_TALLIED] for tag in tags}
+        for tag in broad | {tag[:TAG_SIZE] for tag in broad}:
             if is_of_all or tag in tallies:
-                tallies[tag] = tallies.get(tag, 0) + count
+                tallied = tallies[tag] = tallies.get(tag, 0) + count
+                if not tallied:
+                    del tallies[tag]
         of.lose(entry, shape)
         if of.counts:
             of.count({*tags, *implied(tags)}, count)

@@ -47,10 +47,7 @@ class Filed(msgspec.Struct, frozen=True):
 class Write(msgspec.Struct, frozen=True):
     """What is written about one root, all at once.
 
-    In this order: the knowledge is recorded; entries that bear a tag of `drop`, or have an id of `drop_ids`, go; those of `put` come. One
-    that is there already keeps its age (`learned_at`) and its place in the order of use, and all else of it becomes as it is put. Every
-    other entry of the same place and slot leaves. Then, as long as there are more than `capacity` of the root, the one of them that was not
-    used for the longest time leaves: no root takes the room of another.
+    In this order: the knowledge is recorded; what is dropped goes; what is put comes, and what has its slot leaves; what is too much leaves.
     """
 
     knowledge: Knowledge
@@ -61,21 +58,19 @@ class Write(msgspec.Struct, frozen=True):
     """So do those with one of these ids."""
 
     put: Sequence[Filed] = ()
-    """Entries that come. One that is there already keeps its age and its place in the order of use; all else becomes as it is put."""
+    """Entries that come. One that is there already keeps its age (`learned_at`) and its place in the order of use; all else becomes as it is
+    put. Every other entry of the same place and slot leaves."""
 
     capacity: int | None = None
-    """More entries of the root than this are too many: those that were not used for the longest time leave."""
+    """As long as there are more entries of the root than this, the one that was not used for the longest time leaves: no root takes the room
+    of another."""
 
     counted: Sequence[str] = ()
     """Tags that are counted next: a store on another machine can tell how many bear them with what it answers."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a write did.
-
-    `dropped` has each entry that went with the tag or id by which it did, or "" where another took its slot; `trimmed` those that had to
-    leave for want of room; `stored` those that were put and were not there before, or had to be revalidated (`Entry.renews`).
-    """
+    """What a write did."""
 
     dropped: list[tuple[Entry, str]]
     """The entries that were dropped, each with the tag or id by which it was; "" where another took its slot."""
@@ -84,7 +79,7 @@ class Written(msgspec.Struct, frozen=True):
     """The entries that had to leave for want of room."""
 
     stored: list[Entry]
-    """The entries that were put and were not there before, or had to be revalidated."""
+    """The entries that were put and were not there before, or had to be revalidated (`Entry.renews`)."""
 
 
 @runtime_checkable

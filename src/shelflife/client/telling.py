@@ -4,7 +4,6 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from typing import Any
 from weakref import finalize
 
@@ -12,23 +11,29 @@ import msgspec
 
 from shelflife.client.asking import Exchange, Fields
 from shelflife.client.diary import HOUR_S, Diary, Noted
-from shelflife.client.entries import Entry, Root, is_below
-from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed
+from shelflife.client.entries import Entry, Root, digest_in_bytes, is_below
+from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed, Unjudged
 from shelflife.client.stores import StoreError
 from shelflife.contract import Suggestion
+from shelflife.contract.names import shown
 from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
 
 __all__ = ["Statistics", "Telling"]
 
 _log = logging.getLogger("shelflife.memory")
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 _MOST_GONE = 10_000
 """Of each root."""
 _MOST_LATELY = 1_000
-_MOST_REFUSALS = 100
-"""So many at most are told: the names in them are a server's, which may think up ever new ones."""
+_MOST_WARNED = 100
+"""So many warnings at most are told once: the names in them are a server's, which may think up ever new ones."""
+
+_UNJUDGED = (
+    "a request for %s with remembered values was answered by %s, and nobody has said that they still hold: they may"
+    " have been stale"
+)
+_SERVER_FAILURE = 500
 
 _MOST_REFUSED = 100
 """So many requests that were refused are in mind, the last ones. Agents mend a request soon, or never."""
@@ -101,7 +106,7 @@ class Counting(Locking):
         super().__init__()
 
     def count(self, root: Root, what: str, count: int = 1) -> None:
-        """Something happened."""
+        """Something happened. It is written with what else was counted, unless that was done a moment ago."""
         with self._lock:
             counts = self.by_root.get(root)
             if counts is None:
@@ -109,8 +114,13 @@ class Counting(Locking):
                     root if len(self.by_root) < _MOST_ROOTS else _OTHERS, Counter()
                 )
             counts[what] += count
-        if self._diary is not None:
-            self._write_if_due()
+        if self._diary is None:
+            return
+        now = self._clock()
+        if self._last_at is None:
+            self._last_at = now
+        elif not 0 <= now - self._last_at < _WRITTEN_EVERY_S:  # also when the clock was set back
+            self.write()
 
     @property
     def total(self) -> Counter[str]:
@@ -122,14 +132,6 @@ class Counting(Locking):
         """The parent writes what it has counted."""
         super().after_fork_in_child()
         self._written = {root: counts.copy() for root, counts in self.by_root.items()}
-
-    def _write_if_due(self) -> None:
-        """Write what was counted, unless that was done a moment ago."""
-        now = self._clock()
-        if self._last_at is None:
-            self._last_at = now
-        elif not 0 <= now - self._last_at < _WRITTEN_EVERY_S:  # also when the clock was set back
-            self.write()
 
     def write(self) -> bool:
         """Write what was counted since the last time, and whether that is done. What cannot be written waits for the next time; it is said once.
@@ -219,7 +221,7 @@ class Telling(Locking):
         self._gone = _Gone()
         self._gone_lately: list[Entry] = []
         """What is still to be put down there, which takes a digest for each."""
-        self._refusals: set[str] = set()
+        self._warned: set[str] = set()
         self._refused: deque[_Refused] = deque(maxlen=_MOST_REFUSED)
         self.listeners = [] if on_event is None else [on_event]
         """Who is told every event. What they raise is logged, and goes no further."""
@@ -270,10 +272,19 @@ class Telling(Locking):
         return bool(found)
 
     def _tell_refusal(self, refused: Refused) -> None:
-        """Warn once for each operation and reason, which names the field: nobody need wonder why nothing is applied."""
-        text = f"the guard keeps what is remembered out of {refused.entry.operation}: {refused.why}"
-        if text not in self._refusals and len(self._refusals) < _MOST_REFUSALS:
-            self._refusals.add(text)
+        """Of each operation and reason, which names the field: nobody need wonder why nothing is applied."""
+        self.warn_once(f"the guard keeps what is remembered out of {refused.entry.operation}: {refused.why}")
+
+    def tell_unjudged(self, exchange: Exchange) -> list[Event]:
+        """Nobody has found the precondition of a request to be met. A server that has failed says nothing of what it does elsewhere."""
+        if exchange.reply.status < _SERVER_FAILURE:
+            self.warn_once(_UNJUDGED % (shown(exchange.operation), exchange.root))
+        return self.tell([Unjudged(exchange.root, exchange.operation)])
+
+    def warn_once(self, text: str) -> None:
+        """Warn, unless that was said before."""
+        if text not in self._warned and len(self._warned) < _MOST_WARNED:
+            self._warned.add(text)
             _log.warning("%s", text)
 
     def store_works(self, doing: str) -> None:
@@ -384,7 +395,7 @@ def _named(operation: str, path: str | None) -> str:
 
 
 def _rest(request: Fields, fixed: frozenset[str]) -> bytes:
-    return sha256(_encode({name: value for name, value in request.items() if name not in fixed})).digest()
+    return digest_in_bytes({name: value for name, value in request.items() if name not in fixed})
 
 
 def _root_of(event: Event) -> Root:

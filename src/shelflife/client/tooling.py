@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from contextlib import closing
 from functools import partial, wraps
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from shelflife.client.arguments import GuardOfTool, Signed, Takes, given_of
+from shelflife.client.arguments import GuardOfTool, Signed, Takes, given_of, hidden_in
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, awaited, driven, driven_async
 from shelflife.client.channels import TOOL
 from shelflife.client.client_asking import HttpClient, ask_of
@@ -41,6 +41,16 @@ _UNEXPLAINED = (
 _UNSEEN = (
     "the conditional tool of %s was not seen to send contract_headers() with remembered values in its arguments, so"
     " these may have been stale: it has to send them before it returns, and in the thread or task that it is run in"
+)
+
+_TOO_LATE = (
+    "the tool for %s returns a generator, which makes its request when the memory has already looked: nothing is"
+    " learned from it, and it sends no contract_headers()"
+)
+
+_HIDDEN = (
+    "what is remembered for %s cannot be used: a fix sets the field %s, which is none of the tool's arguments. Arguments"
+    " are the fields of a request, and here these are inside the argument %s: let the tool take each as its own"
 )
 
 _Using = Generator[Send | Question, Reply | None, object]
@@ -91,6 +101,7 @@ class Tools:
     ) -> None:
         """Some tools, or all of them.
 
+        - `memory` is what they learn into.
         - `root` is where their contract lives, as you call it and never as a server calls itself: the address of an API, or a name of your
           own such as `mcp://billing` or `tool://billing`. Responses of other origins do not count; a name stands for the origin that first
           speaks the contract under it.
@@ -98,13 +109,14 @@ class Tools:
         - `operations` says of some tools, by their names, which operation of the server they are. All others are `CALL /` and their name.
         - `guard` says what may be written into arguments; with None the memory only learns.
         - `conditional`: a tool asks the server not to carry it out if what a remembered value rests on has moved. It is then run again, if
-          it has sent the headers with one request alone, and that is the one that was refused. `compact`: it says which position of the
-          server's log is known. Both are for tools that send the headers they are given, and that send their arguments as the request, by
-          the same names.
+          it has sent the headers with one request alone, and that is the one that was refused. This is for tools that send the headers
+          they are given, and that send their arguments as the request, by the same names.
+        - `compact`: a tool says which position of the server's log is known. This is for the same tools.
         - `ask` puts the memory's questions to the server: a function, or the client of httpx2, httpx, requests or aiohttp that the tools
           use, which logs in. By default that of the memory does. Without either, an API's address is asked over HTTP, without
           credentials; behind a name of your own nobody is asked, and a table that moved is evicted whole.
-        - `read` tells what an outcome says of the contract, for a channel where that can only be in one place.
+        - `read` tells what an outcome says of the contract, for a channel where that can only be in one place. By default it is looked for
+          wherever a tool may have it.
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
@@ -258,11 +270,15 @@ class Tools:
         conditional, compact = (with_headers and one for one in (self._is_conditional, self._is_compact))
         call = Call(self.root, operation, request, guard, conditional, compact)
         given = partial(_given, arguments=arguments, request=request, takes=takes)
-        return Running(call, given, self._heard)
+        return Running(call, given, partial(self._heard, call, takes))
 
     def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
-        reply = yield from sending(self.memory, running.call._replace(is_undone=running.is_undone))
+        reply = yield from sending(
+            self.memory, running.call._replace(is_done=running.is_done, is_undone=running.is_undone)
+        )
+        if isinstance(running.outcome, Generator | AsyncGenerator):
+            self._tell_once(_TOO_LATE % shown(running.call.operation), about=f"late {running.call.operation}")
         if running.is_unseen and self._read is read_outcome:  # else it is for the channel to send it
             self._tell_once(_UNSEEN % shown(running.call.operation), about=f"unseen {running.call.operation}")
         if running.is_unexplained:
@@ -272,7 +288,7 @@ class Tools:
                 _log.warning("a server could not be asked about a tool that has failed", exc_info=True)
         return reply
 
-    def _heard(self, outcome: Any, *, is_error: bool = False) -> Outcome:
+    def _heard(self, call: Call, takes: Takes, outcome: Any, *, is_error: bool = False) -> Outcome:
         """What an outcome says, if it is the server that says it. What another has answered says nothing of this one."""
         if is_pause(outcome):
             return Outcome(outcome, None)
@@ -281,7 +297,13 @@ class Tools:
         except Exception:  # noqa: BLE001 - a tool does not fail for want of memory
             _log.warning("the outcome of a tool is not understood, and goes past the memory", exc_info=True)
             return Outcome(outcome, None, is_error or isinstance(outcome, BaseException))
-        return read if self._is_its_own(read) else Outcome(read.shown, None)
+        if not self._is_its_own(read):
+            return Outcome(read.shown, None, source=read.source)
+        hidden = None if read.reply is None else hidden_in(read.reply.body, takes, call.request)
+        if hidden is not None:
+            told = _HIDDEN % (shown(call.operation), *map(shown, hidden))
+            self._tell_once(told, about=f"hidden {call.operation}")
+        return read
 
     def _is_its_own(self, read: Outcome) -> bool:
         """Whether an outcome is of this server. A name stands for the origin that first speaks the contract under it, without a redirect."""

@@ -131,8 +131,9 @@ class Connections:
         What was sent over a connection that had ended, or to one that is no primary any more, is sent again. A write that was carried out
         is then found to be too late, and is decided anew.
         """
+        idle = self._idle
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
         except IndexError:
             connection = self._new()
         connection.until = until
@@ -152,7 +153,10 @@ class Connections:
             self.close()
             raise
         finally:
-            self._idle.append(connection)
+            idle.append(connection)
+            # Two race here: this, and `close`, which first puts another list there. Whichever comes last ends what is in this one.
+            if idle is not self._idle:
+                _end(idle)
 
     def _new(self) -> Any:
         connection = _bounded(self._pool.connection_class)(**self._pool.connection_kwargs)
@@ -160,11 +164,16 @@ class Connections:
         return connection
 
     def close(self) -> None:
-        """Let go of those that nobody uses."""
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().disconnect()
+        """Let go of those that nobody uses now, and of the others as soon as they are not used any more."""
+        idle, self._idle = self._idle, []
+        _end(idle)
 
     def after_fork_in_child(self) -> None:
         """What the parent is connected to is its own."""
         self._idle = []
+
+
+def _end(connections: list[Any]) -> None:
+    with suppress(IndexError):
+        while True:
+            connections.pop().disconnect()

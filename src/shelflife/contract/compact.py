@@ -1,7 +1,6 @@
 """The compact form of a suggestion, for a client that names a position: without what follows from the rest of it, or from its request."""
 
 import binascii
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -161,6 +160,8 @@ def _columns(told: _Told) -> Columns:
 
 def _check(when: Mapping[str, Any]) -> str:
     """Tells the values of a request from others."""
+    import hashlib  # as in `stamps`
+
     digest = hashlib.sha256(_encode(dict(when))).digest()
     return binascii.b2a_base64(digest).translate(_IN_URLS)[:_CHECK_LENGTH].decode()
 

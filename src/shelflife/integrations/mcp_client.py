@@ -3,36 +3,31 @@
 The client may be one of the SDK (`mcp.Client`, or a bare `ClientSession`) or of FastMCP: they are used by the names that all of them have.
 """
 
-import dataclasses
 import inspect
 import logging
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
-import msgspec
-
-from shelflife.client.asking import LARGEST_ANSWER, Question, Reply
+from shelflife.client.asking import Question, Reply
 from shelflife.client.channels import MCP
 from shelflife.client.entries import Root
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.outcomes import Outcome, reply_in_meta, reply_in_text, reply_of
+from shelflife.client.outcomes import Outcome
 from shelflife.client.pauses import Pauses, apart
 from shelflife.client.tooling import Takes, Tools
-from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
-from shelflife.contract.positions import AT_HEADER
+from shelflife.contract.envelopes import CHANGES_URI, META_KEY
 from shelflife.extras import needing
+from shelflife.integrations.mcp_results import answer_in, read_result, uri_of
 
 with needing("mcp"):
     import anyio
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client.subscriptions import listen
-    from mcp.shared.exceptions import MCPError
     from mcp_types import (
-        URL_ELICITATION_REQUIRED,
         EmptyResult,
         ResourceUpdatedNotification,
         SubscribeRequest,
@@ -48,6 +43,10 @@ _log = logging.getLogger("shelflife.memory")
 
 _SEND_ONCE = "mcp.", "fastmcp.", "agents."
 """The packages whose clients do, unless they are told otherwise."""
+
+_OWN = "_client", "_tools"
+_NAMES = "name", "tool_name"
+"""What clients call the tool, where one behind a wrapper is given it by name."""
 
 _LONGEST_START_S = 5.0
 """So long a block waits for the server's first word: it may not answer at all."""
@@ -77,6 +76,7 @@ def memory_client(
     """
     if not callable(getattr(client, "call_tool", None)):
         raise TypeError("memory_client takes a client of MCP, which has a call_tool, and after it a Memory")
+    _places_of(inspect.signature(client.call_tool))  # type: ignore[attr-defined] # as was seen
     return cast("Client", _MemoryClient(client, memory, root=root, guard=guard, conditional=conditional))
 
 
@@ -131,6 +131,16 @@ class _MemoryClient:
         # Clients of FastMCP have another method that calls a tool.
         return partial(self._call, own) if name == "call_tool_mcp" else own
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value) if self._is_own(name) else setattr(self._client, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name) if self._is_own(name) else delattr(self._client, name)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether it is found here, and not at the client."""
+        return name in _OWN or hasattr(_MemoryClient, name)
+
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self
@@ -155,17 +165,14 @@ class _MemoryClient:
         return result
 
     async def _call(self, call: Any, *args: Any, **options: Any) -> Any:
-        """The tool is what a client takes first, whatever it calls that; `arguments` and `meta` are so called by all of them."""
-        bound = inspect.signature(call).bind(*args, **options)
-        name = next(iter(bound.arguments.values()))
-        arguments, meta = bound.arguments.get("arguments"), bound.arguments.get("meta") or {}
+        given = _Given.to(call, args, options)
+        name, arguments, meta = given.tool, given.value("arguments"), given.value("meta") or {}
 
         async def run(amended: dict[str, Any], headers: Mapping[str, str]) -> Any:
-            now = inspect.BoundArguments(bound.signature, bound.arguments.copy())
-            now.arguments["arguments"] = amended or (None if arguments is None else {})
-            if headers:
-                now.arguments["meta"] = {**meta, META_KEY: dict(headers)}
-            return await call(*now.args, **now.kwargs)
+            now = given.having("arguments", amended or (None if arguments is None else {}))
+            if headers and given.takes_meta:
+                now = now.having("meta", {**meta, META_KEY: dict(headers)})
+            return await call(*now.args, **now.options)
 
         takes = Takes(judged_by=_judged_by(self._client, name))
         return await self._tools.call_async(name, arguments or {}, run, takes)
@@ -173,46 +180,14 @@ class _MemoryClient:
     async def _ask(self, question: Question) -> Reply | None:
         """Ask through the session that the client has. A bare session is its own."""
         session = getattr(self._client, "session", self._client)
-        path, _, query = question.url.removeprefix(self._tools.root).partition("?")
-        uri = QuestionUri(path, query, question.body, question.headers.get(AT_HEADER, "")).text
         with suppress(Exception), anyio.fail_after(question.within_s):  # whatever it says, it does not answer
-            [contents] = (await session.read_resource(uri)).contents
-            answer = contents.text.encode()
-            if len(answer) <= LARGEST_ANSWER:
-                return reply_of(msgspec.json.decode(answer, type=Envelope))
+            [contents] = (await session.read_resource(uri_of(question, self._tools.root))).contents
+            return answer_in(contents.text)
         return None
 
     def _read(self, outcome: Any, *, is_error: bool = False) -> Outcome:
-        """What a result says in its metadata or, where that has got lost on the way, at the end of an error's text.
-
-        Nowhere else: what a tool hands on may have been written by anybody. So may an error, once it is known that metadata gets through.
-        """
-        if isinstance(outcome, BaseException):
-            is_pause = isinstance(outcome, MCPError) and outcome.code == URL_ELICITATION_REQUIRED
-            return Outcome(outcome, None, is_error=not is_pause)  # else a human has to do something first
-        is_error = is_error or getattr(outcome, "is_error", False)
-        reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
-        in_metadata = self._tools.memory.heard_in_metadata
-        if reply is not None:
-            in_metadata.add(self._tools.root)
-        if not is_error:
-            return Outcome(outcome, reply, is_only=self._sends_once)
-        shown = []
-        for block in outcome.content:
-            text, in_text = reply_in_text(getattr(block, "text", ""))
-            if in_text is not None:
-                block = block.model_copy(update={"text": text})
-                reply = reply if self._tools.root in in_metadata else in_text
-            shown.append(block)
-        if shown == outcome.content:
-            return Outcome(outcome, reply, is_error, is_only=self._sends_once)
-        is_model = hasattr(outcome, "model_copy")
-        without = (
-            outcome.model_copy(update={"content": shown})
-            if is_model
-            else dataclasses.replace(outcome, content=shown)
-        )
-        return Outcome(without, reply, is_error, is_only=self._sends_once)
+        memory, root = self._tools.memory, self._tools.root
+        return read_result(outcome, memory, root, is_error=is_error, is_only=self._sends_once)
 
     @property
     def _sends_once(self) -> bool:
@@ -267,6 +242,66 @@ class _MemoryClient:
                     with suppress(Exception), anyio.move_on_after(_LONGEST_END_S, shield=True):
                         end = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=CHANGES_URI))
                         await session.send_request(end, EmptyResult)
+
+
+class _Given(NamedTuple):
+    """What a client's method is called with, by place and by name."""
+
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    places: tuple[str, ...]
+    """What stands in which place."""
+
+    takes_meta: bool
+
+    @classmethod
+    def to(cls, call: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Self:
+        """Raises what the method itself would when it does not take that."""
+        signature = inspect.signature(call)
+        signature.bind(*args, **options)
+        places = _places_of(signature)
+        # What else is handed on by place may be metadata already.
+        hands_on = _has(signature, inspect.Parameter.VAR_KEYWORD) and len(args) <= len(places)
+        return cls(args, options, places, hands_on or "meta" in signature.parameters)
+
+    @property
+    def tool(self) -> Any:
+        """It is what all clients take first, whatever they call that."""
+        if self.args:
+            return self.args[0]
+        for name in (*self.places[:1], *_NAMES):
+            if name in self.options:
+                return self.options[name]
+        raise TypeError("a call_tool that does not say what it takes is given the name of the tool first")
+
+    def value(self, name: str) -> Any:
+        """What is given under a name; None when nothing is."""
+        by_place = dict(zip(self.places, self.args, strict=False))
+        return by_place.get(name, self.options.get(name))
+
+    def having(self, name: str, value: Any) -> Self:
+        """The same with another value, which is given as it was: what is behind a wrapper may call it something else."""
+        if name in self.options or name not in self.places[: len(self.args) + 1]:
+            return self._replace(options={**self.options, name: value})
+        at = self.places.index(name)
+        return self._replace(args=(*self.args[:at], value, *self.args[at + 1 :]))
+
+
+def _has(signature: inspect.Signature, kind: object) -> bool:
+    return any(one.kind is kind for one in signature.parameters.values())
+
+
+def _places_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """What a method that calls tools takes by place. A wrapper that hands on whatever it is given takes the tool and its arguments."""
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    places = tuple(one.name for one in signature.parameters.values() if one.kind in kinds)
+    if "arguments" in signature.parameters:
+        return places
+    if _has(signature, inspect.Parameter.VAR_POSITIONAL) and len(places) < 2:
+        return (*(places or _NAMES[:1]), "arguments")
+    if _has(signature, inspect.Parameter.VAR_KEYWORD):
+        return places
+    raise TypeError(f"memory_client takes a client whose call_tool takes `arguments`, and not {signature}")
 
 
 def _judged_by(client: Any, tool: str) -> str:

@@ -100,11 +100,11 @@ class _Calling:
 class _Request:
     """What has become of one request so far. Something that stands before the tools may call them more than once for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_be_done: bool = False) -> None:
         self.of_error: dict[str, Any] = {}
         """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
-        self.may_be_done = False
-        """Whether a tool has run for it, and was not refused."""
+        self.may_be_done = may_be_done
+        """Whether a tool has run for it, or for what it goes on with, and was not refused."""
         self.told: list[Mapping[str, Any]] = []
         """The metadata of all that was answered to it."""
 
@@ -170,7 +170,10 @@ class ToolsUnderContract:
 
     async def _handle(self, context: Any, params: Any) -> Any:
         """Around the server's own handler."""
-        request = _Request()
+        # An answer to what a tool has asked for: that has run up to there. A client takes all rounds for one call, and would begin with
+        # the first again.
+        is_later_round = params.input_responses is not None or params.request_state is not None
+        request = _Request(may_be_done=is_later_round)
         before = self._request.set(request)
         try:
             result: Any = await self._plain.handler(context, params)  # type: ignore[union-attr] # else this is not called

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, NamedTuple
 
 from shelflife.extras import needing
@@ -31,9 +31,10 @@ from shelflife.integrations.upstreams import (
     end_to_end,
     fields_of,
     headers_on,
+    let_go,
     why_refused,
 )
-from shelflife.server import MalformedRequest, PolicyFailed, Provider, Rejected, UsageError, Violation
+from shelflife.server import MalformedRequest, PolicyFailed, Provider, UsageError, Violation
 from shelflife.server.admin import AdminEndpoints
 from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.feed import Receive, Send
@@ -55,8 +56,18 @@ _LARGEST_HELD = 1024 * 1024
 _OF_A_BODY = re.compile(rb"content-|expect$|if-|range$|accept-encoding$|idempotency-key$")
 _ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 _CALLER = re.compile(r"(GET|HEAD|POST) (/[^\s#]*)")
+_STRANGER = frozenset({401, 403})
+"""Statuses by which an API says that it does not let a caller pass."""
+
+_NOT_NOW = frozenset({429, *range(500, 600)})
+"""Statuses by which it says that it cannot tell now: nor could it answer a request."""
+
+_UNTOLD = (
+    "the API behind this proxy answers %d where it is to say whom it lets pass, which is no word on that"
+)
 _NO_CALLER = "the proxy judges them for callers whom it knows: give --as-caller (as_caller= in Python)"
 _NO_POLICY = "the proxy judges those of requests that policies are about, with a body of JSON or a form"
+_UNREADABLE = "this body begins as an object or is a form, and cannot be read as one: so it cannot be judged"
 _OBJECT = re.compile(rb"[\s\x00\xef\xbb\xbf\xfe\xff]*(\{|$)")
 """How a JSON object begins, in any encoding, as far as a body has come."""
 
@@ -127,6 +138,9 @@ class _Call(NamedTuple):
     fields: dict[str, Any] | None
     """What policies are shown; None when they are not."""
 
+    is_read: asyncio.Event
+    """Set once nobody reads its body any more: then it can be waited for the client to leave."""
+
     async def body(self) -> AsyncIterator[bytes]:
         if self.head:
             yield self.head
@@ -135,6 +149,7 @@ class _Call(NamedTuple):
             part, more = await _part(self.receive)
             if part:
                 yield part
+        self.is_read.set()
 
 
 class _Proxy:
@@ -177,11 +192,11 @@ class _Proxy:
 
     async def _serve_endpoint(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One of the contract's, for whom the API lets pass."""
-        refusal = await self._refusal_of_caller(scope, is_kept=True)
+        refusal = await self._refusal_of_caller(scope)
         if refusal is None:
             await serve_call(self._endpoints, scope["path"], scope, receive, send)
         else:
-            await self._hand_back(refusal, scope, receive, send)
+            await _until_gone(self._hand_back(refusal, send), receive)
 
     async def _serve_api(self, target: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         pin = self._provider.pin
@@ -191,14 +206,33 @@ class _Proxy:
         if call.fields is not None and operation is None and self._enforces:
             why = "this path is written in another way than the operation it may be meant for"
             await self._say(scope, send, 400, why)
-        elif call.fields is None or operation is None or pin is None:
-            await self._hand_on(call, send)
-        elif self._enforces:
-            if await self._refusal_of_caller(scope) is None:
-                self._provider.check(call.fields, operation.name)
-            await self._hand_on(call, send)
         else:
-            await self._explain(call, operation, pin, send)
+            await _until_gone(self._answer_for(call, operation, pin, send), receive, call.is_read)
+
+    async def _answer_for(
+        self, call: _Call, operation: Operation | None, pin: Pin | None, send: Send
+    ) -> None:
+        """Judge a request where policies are about it, and hand it on."""
+        if call.fields is None or operation is None or pin is None:
+            await self._hand_on(call, send)
+        elif await self._is_judged(call, operation, pin, send):
+            await (self._hand_on(call, send) if self._enforces else self._explain(call, operation, pin, send))
+
+    async def _is_judged(self, call: _Call, operation: Operation, pin: Pin, send: Send) -> bool:
+        """Judge what comes before the API, for a caller whom that lets pass. False when it cannot tell whether it does, and has said why."""
+        if not self._enforces and (pin.precondition is None or self._as_caller is None):
+            return True
+        refusal = await self._refusal_of_caller(call.scope)
+        if refusal is None:
+            # When it only explains, what the policies say has time: but what the caller asks to be sure of has not.
+            judge = self._provider.check if self._enforces else self._provider.judge
+            judge(call.fields, operation.name)
+        elif refusal.status_code in _STRANGER:
+            await let_go(refusal)
+        else:
+            await self._hand_back(refusal, send)
+            return False
+        return True
 
     async def _begun(self, scope: Scope, receive: Receive, target: bytes, *, is_judged: bool) -> _Call:
         """A request as it goes on. Its body is read where policies are about it, as far as it is short."""
@@ -217,32 +251,45 @@ class _Proxy:
                 parts += part
             head = bytes(parts)
             if not has_more and len(head) <= _LARGEST_HELD:
-                fields = fields_of(head, is_form=is_form)
+                begins = _OBJECT.match(head)
+                is_object = begins is not None and bool(begins[1])
+                fields = fields_of(head, is_form=is_form and not is_object)
+                if fields is None and self._enforces and (is_object or is_form):
+                    raise Broken(400, _UNREADABLE)
         if fields is not None:  # an error that is packed could not be added to
             headers = [one for one in headers if one[0] != b"accept-encoding"] + [
                 (b"accept-encoding", b"identity")
             ]
-        return _Call(scope, receive, target, headers, head, has_more, fields)
+        is_read = asyncio.Event()
+        if not has_more:
+            is_read.set()
+        return _Call(scope, receive, target, headers, head, has_more, fields, is_read)
 
-    async def _refusal_of_caller(self, scope: Scope, *, is_kept: bool = False) -> httpx2.Response | None:
-        """What the API answers to whoever it does not let pass; None for all others. It is closed, unless it is to be kept."""
+    async def _refusal_of_caller(self, scope: Scope) -> httpx2.Response | None:
+        """What the API answers to whoever it does not let pass, or when it cannot tell now; None for all others."""
         method, _, target = (self._as_caller or "").partition(" ")
         headers = [one for one in headers_on(scope) if not _OF_A_BODY.match(one[0])]
         answer = await self._upstream.answer(method, target.encode(), headers, None)
-        if answer.is_success or not is_kept:
-            await answer.aclose()
-        return None if answer.is_success else answer
+        status = answer.status_code
+        if status in _STRANGER or status in _NOT_NOW:
+            return answer
+        await let_go(answer)
+        if answer.is_success:
+            return None
+        # This would be taken for an answer to what the caller has asked: a redirect would even be followed.
+        raise Broken(502, _UNTOLD % status)
 
     async def _hand_on(self, call: _Call, send: Send) -> None:
-        await self._hand_back(await self._answer(call), call.scope, call.receive, send)
+        await self._hand_back(await self._answer(call), send)
 
     async def _answer(self, call: _Call) -> httpx2.Response:
         body: AsyncIterator[bytes] | bytes | None = call.body() if call.has_more else call.head or None
-        return await self._upstream.answer(call.scope["method"], call.target, call.headers, body)
+        response = await self._upstream.answer(call.scope["method"], call.target, call.headers, body)
+        call.is_read.set()  # one that answers early reads no more
+        return response
 
     async def _explain(self, call: _Call, operation: Operation, pin: Pin, send: Send) -> None:
         """Have the API answer. What it says to a caller whom it has let pass is stamped, and an error gets fixes."""
-        await self._judge_precondition(call, operation, pin)
         response = await self._answer(call)
         if response.is_success:
             pin.has_checked = True  # by the API
@@ -255,18 +302,9 @@ class _Proxy:
                 members = feedback_members(self._provider.wire, violations, pin.face, pin.stamp)
                 body = await _with_fixes(stream, members)
         except BaseException:
-            await response.aclose()
+            await let_go(response)
             raise
-        await self._hand_back(response, call.scope, call.receive, send, body)
-
-    async def _judge_precondition(self, call: _Call, operation: Operation, pin: Pin) -> None:
-        """What a caller asks to be sure of is judged first, if that is one whom the API lets pass. What the policies say has time."""
-        if pin.precondition is None or self._as_caller is None or await self._refusal_of_caller(call.scope):
-            return
-        try:
-            self._provider.check(call.fields, operation.name)
-        except (Rejected, MalformedRequest, PolicyFailed) as failure:
-            pin.failures = tuple(one for one in pin.failures if one is not failure)
+        await self._hand_back(response, send, body)
 
     def _violated(
         self, response: httpx2.Response, call: _Call, operation: Operation, pin: Pin
@@ -285,15 +323,8 @@ class _Proxy:
         pin.has_checked = bool(violations)  # else the error may be one of its login
         return violations
 
-    async def _hand_back(
-        self,
-        response: httpx2.Response,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        body: "_Body | None" = None,
-    ) -> None:
-        """Send what the API answers as it comes, for as long as there is somebody to send it to."""
+    async def _hand_back(self, response: httpx2.Response, send: Send, body: "_Body | None" = None) -> None:
+        """Send what the API answers as it comes."""
         body = body or _Body([], aiter(response.stream))  # type: ignore[arg-type]
         headers = [
             (name, self._upstream.own_path(value) if name == b"location" else value)
@@ -305,17 +336,10 @@ class _Proxy:
         if body.rest is None:
             headers.append((b"content-length", b"%d" % sum(map(len, body.parts))))
         start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
-        streaming = asyncio.ensure_future(_stream(send, start, body))
-        leaving = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if streaming.done():
-                streaming.result()
+            await _stream(send, start, body)
         finally:
-            for task in (streaming, leaving):
-                task.cancel()
-            await asyncio.gather(streaming, leaving, return_exceptions=True)
-            await response.aclose()
+            await let_go(response)
 
     async def _say(self, scope: Scope, send: Send, status: int, sentence: str) -> None:
         await send_answer(
@@ -387,7 +411,25 @@ async def _stream(send: Send, start: dict[str, Any], body: _Body) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _gone(receive: Receive) -> None:
+async def _until_gone(
+    work: Coroutine[Any, Any, None], receive: Receive, read: asyncio.Event | None = None
+) -> None:
+    """Do this for as long as there is somebody to do it for. With `read`, the work itself receives until then."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(receive, read))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(receive: Receive, read: asyncio.Event | None) -> None:
     """Wait until the client is gone."""
+    if read is not None:
+        await read.wait()
     while (await receive())["type"] != "http.disconnect":
         pass

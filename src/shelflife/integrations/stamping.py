@@ -19,6 +19,7 @@ __all__ = [
     "PROVIDER_KEY",
     "Headers",
     "Stamping",
+    "hand_on",
     "headers_of_answer",
     "warn_of_what_went_unheard",
 ]
@@ -56,8 +57,6 @@ class Stamping(msgspec.Struct, eq=False):
         is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
         if not is_stamped and pin.verdict is None:
             return headers, False
-        if is_stamped:
-            pin.counts.stamped += 1
         told = [*headers]  # an app may send the same list again and again
         if pin.verdict is not None:
             told.append((_VERDICT, pin.verdict.encode()))
@@ -71,6 +70,7 @@ class Stamping(msgspec.Struct, eq=False):
             if self.length_at >= 0:
                 del told[self.length_at]
         told += stamp.raw_headers
+        pin.counts.stamped += 1
         return told, False
 
     def first_part(self, headers: Headers, body: bytes, *, is_all: bool) -> bytes:
@@ -79,6 +79,8 @@ class Stamping(msgspec.Struct, eq=False):
         `is_all` says that no more comes. That its length is the one in the headers says so too.
         """
         stamp, at = self.pin.stamp, self.length_at
+        # Counted only now: a check between the start and this might still have refused the request.
+        self.pin.counts.stamped += 1
         is_whole = is_all or (at >= 0 and headers[at][1] == b"%d" % len(body))
         whole = stamped(body, stamp) if is_whole else b""
         if not whole:
@@ -101,6 +103,12 @@ class Stamping(msgspec.Struct, eq=False):
                 return False
         self.length_at = length_at
         return is_json and self.status not in _BODILESS
+
+
+def hand_on(outer: Provider, inner: Provider) -> None:
+    """An app with a contract has got a request that was under another one before: it is mounted in the app of that."""
+    if outer is not inner and outer.pin is not None:
+        outer.pin.hand_on()
 
 
 def headers_of_answer(answer: Answer) -> Headers:

@@ -223,8 +223,11 @@ class AppRoutes:
         self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
     ) -> Iterator[Operation | str]:
         """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
-        theirs."""
+        theirs. One that has a contract of another provider is not of this one."""
         path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
+        if _is_under_another(mount, self._provider):
+            yield path
+            return
         if not mount.routes and not isinstance(mount.app, StaticFiles):
             yield path
         if type(declared) not in (Mount, Host) or not _is_plain(mount.app):
@@ -266,6 +269,13 @@ def guards_of_its_own(route: Route, plain: type = Route) -> Iterator[str]:
         yield "a middleware, or an endpoint that is no function"
     if not inspect.isroutine(route.endpoint) or hasattr(route.endpoint, "__wrapped__"):
         yield "a decorator"
+
+
+def _is_under_another(mount: Any, provider: Provider) -> bool:
+    """Whether a mounted app has a contract of another provider, whatever stands around it."""
+    app = getattr(mount, "_base_app", mount.app)
+    stack = getattr(getattr(app, "router", app), "middleware_stack", None)
+    return isinstance(stack, UnderContract) and stack.provider is not provider
 
 
 def _is_plain(app: Any) -> bool:

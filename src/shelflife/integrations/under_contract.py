@@ -15,6 +15,7 @@ from shelflife.integrations.stamping import (
     CALL_CHECK,
     PROVIDER_KEY,
     Stamping,
+    hand_on,
     headers_of_answer,
     warn_of_what_went_unheard,
 )
@@ -75,7 +76,7 @@ class UnderContract:
         self.app = app
         self._own = app if own is None else own
         self._remedy = remedy
-        self._provider = provider
+        self.provider = provider
         self._find_operation = find_operation
         self._key = f"shelflife {id(provider)}"
 
@@ -83,7 +84,9 @@ class UnderContract:
         if scope["type"] != "http" or (self._key in scope and scope[self._key] is not self):
             await self._pass_on(scope, receive, send)
             return
-        provider = self._provider
+        provider = self.provider
+        if PROVIDER_KEY in scope:
+            hand_on(scope[PROVIDER_KEY], provider)
         # Noted in the scope and not in the context: a server may begin the task of one request in that of
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
@@ -113,8 +116,10 @@ class UnderContract:
             failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
                 await response.release()
+                pin.let_go()
                 raise
             await response.replace(answer_to(failure, provider, pin, accept_of(scope)))
+            pin.let_go()
             return
         finally:
             # A task that outlives the request has no request any more, nor has whoever comes after it in the same context: to take it out
@@ -122,38 +127,41 @@ class UnderContract:
             pin.is_over = True
             if outer is not None and not outer.is_over:
                 provider.pinned.set(outer)
-        if not pin.is_plain:
+        if pin.is_plain:
+            pin.let_go()
+        else:
             await self._end(pin, response, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is no request, or is one that an app around this one has pinned."""
         if scope["type"] == "lifespan":
-            await live(self.app, self._provider.begin_life, self._provider.end_life, scope, receive, send)
+            await live(self.app, self.provider.begin_life, self.provider.end_life, scope, receive, send)
         elif scope["type"] == "http":
             await self.app(scope, receive, send)
         else:
             # A websocket is no request. Nor is it the request in whose task it may have been begun.
-            token = self._provider.pinned.set(None)
+            token = self.provider.pinned.set(None)
             try:
                 await self.app(scope, receive, send)
             finally:
-                self._provider.pinned.reset(token)
+                self.provider.pinned.reset(token)
 
     async def _end(self, pin: Pin, response: "_Response", receive: Receive, send: Send) -> None:
         """What is left to do once the app has returned."""
-        provider, listening = self._provider, pin.listening
+        provider, listening = self.provider, pin.listening
         if listening is None:
             await response.release()
         warn_of_what_went_unheard(
             provider, pin, response.status, was_refusal=response.was_held, remedy=self._remedy
         )
+        pin.let_go()
         if listening is not None:
             # Only now: the app has let go of whatever it holds for a request, such as a database session.
             await listening(receive, send)
 
     async def _pin(self, scope: Scope, path: str) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        incoming = Incoming(self._provider, scope["method"], _headers_of(scope))
+        incoming = Incoming(self.provider, scope["method"], _headers_of(scope))
         return await incoming.pinned(self._find_operation, scope.get("root_path", ""), (scope, path))
 
 

@@ -1,5 +1,6 @@
 """An API behind a proxy: how it is reached, which requests are handed on to it, and how they are written."""
 
+import asyncio
 import json
 import logging
 import re
@@ -15,7 +16,16 @@ from shelflife.integrations.stamping import Headers
 with needing("httpx2"):
     import httpx2
 
-__all__ = ["NO_WEBSOCKETS", "Broken", "Upstream", "end_to_end", "fields_of", "headers_on", "why_refused"]
+__all__ = [
+    "NO_WEBSOCKETS",
+    "Broken",
+    "Upstream",
+    "end_to_end",
+    "fields_of",
+    "headers_on",
+    "let_go",
+    "why_refused",
+]
 
 _log = logging.getLogger("shelflife")
 
@@ -104,6 +114,11 @@ class Upstream:
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None
+
+
+async def let_go(response: httpx2.Response) -> None:
+    """Close what the API answers. When the client leaves just then, it is closed all the same: the pool would keep it for ever."""
+    await asyncio.shield(response.aclose())
 
 
 def headers_on(scope: Mapping[str, Any]) -> Headers:

@@ -176,8 +176,9 @@ class _Watching(MemoryFirst, Generic[Request, Response]):
         compact: bool = HTTP.compact,
         conditional: bool = HTTP.conditional,
     ) -> None:
-        """Watch another transport, by default one of the library's own.
+        """Watch for a memory.
 
+        - `transport` is the one that is watched, and sends; by default one of the library's own.
         - `guard` says what may be written into requests; with None the memory only learns.
         - `operation`: names the operation of a request. By default it is the method and the path, with a digest of the query.
         - `conditional`: an amended request asks the server not to carry it out if something that the fix rests on has moved. It is then

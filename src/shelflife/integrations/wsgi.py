@@ -15,6 +15,7 @@ from shelflife.integrations.stamping import (
     PROVIDER_KEY,
     Headers,
     Stamping,
+    hand_on,
     headers_of_answer,
     warn_of_what_went_unheard,
 )
@@ -126,6 +127,8 @@ class UnderContract:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ.get(self._key, self) is not self:
             return self.app(environ, start_response)  # an app around this one has pinned the request
+        if PROVIDER_KEY in environ:
+            hand_on(environ[PROVIDER_KEY], self._provider)
         environ[self._key] = self
         environ[PROVIDER_KEY] = self._provider
         try:

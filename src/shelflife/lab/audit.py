@@ -1,7 +1,7 @@
 """The leakage audit: no prompt may hold an answer that the planner could not have got honestly."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -77,7 +77,7 @@ def _in_tasks(scenario: Scenario, all_heard: Sequence[_Heard]) -> Iterator[Leak]
         written = "\n".join(_of_the_family(family, scenario.varied))
         answers = {value for reply in _replies(heard) for value in _answers(reply, family.field)}
         if family.hint:
-            yield from (Leak(heard.episode, 1, value) for value in answers if _finder(value).search(written))
+            yield from (Leak(heard.episode, 1, value) for value in _found(written, answers))
 
 
 def _in_prompts(
@@ -89,28 +89,27 @@ def _in_prompts(
     answers = {value for said in replies for reply in said for value in _answers(reply)}
     brought = {value for drift in scenario.drift for value in _scalars([drift.rows, drift.set])}
     # a word of the request's schema, such as a diet, is no answer before a fix sets it
-    answers |= {value for value in brought if not _finder(value).search(APIS[scenario.api].fields)}
-    finders = {value: _finder(value) for value in answers}
+    answers |= brought.difference(_found(APIS[scenario.api].fields, brought))
     given: set[str] = set()
     for (episode, messages), said in zip(all_heard, replies, strict=True):
-        told = set(_found("\n".join([*_of_the_task(episodes[episode]), *said]), finders))
+        told = set(_found("\n".join([*_of_the_task(episodes[episode]), *said]), answers))
         shown = "\n".join(message.content for message in messages)
         yield from (
             Leak(episode, len(messages) // 2, value)
-            for value in _found(shown, finders)
+            for value in _found(shown, answers)
             if value not in told and value not in given
         )
         if is_remembering:
-            given.update(_found("\n".join(said), finders))
+            given.update(_found("\n".join(said), answers))
 
 
-def _found(text: str, finders: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
+def _found(text: str, values: Iterable[str]) -> Iterator[str]:
     """The values that stand in a text. Nearly all do not, and to look for a mere text is quick."""
     lowered = text.lower()
     return (
         value
-        for value, finder in finders.items()
-        if value in (lowered if value in _TRUTH else text) and finder.search(text)
+        for value in values
+        if value in (lowered if value in _TRUTH else text) and _finder(value).search(text)
     )
 
 

@@ -64,8 +64,10 @@ class Apps:
         return find
 
     def has_operation(self, name: str | None) -> bool:
-        """Whether one of them is known to have an operation of this name."""
-        return self._operations is not None and name in self._operations
+        """Whether one of them is known to have an operation of this name, or a policy is for it alone."""
+        return name in self._policies.operations or (
+            self._operations is not None and name in self._operations
+        )
 
     def disclosed_fixes(
         self, list_operations: Callable[[], Operations], names: Collection[str] | None

@@ -48,9 +48,9 @@ class Counts(Forked):
     def after_fork_in_child(self) -> None:
         """Begin with nothing: what the parent has counted is the parent's."""
         self._lock, self._keeping = threading.Lock(), threading.Lock()
-        # Two counts that nearly every request adds to, without a lock. In builds of Python with a global lock no other thread comes between
-        # the reading and the writing of a plain attribute; in others a few may be lost.
-        self.passed = self.stamped = 0
+        # What nearly every request or listener is counted in has no lock. In builds of Python with a global lock no other thread comes
+        # between the reading and the writing of a plain attribute; in others a few may be lost.
+        self.passed = self.stamped = self.fed = 0
         self._counts: dict[Key, int] = {}
         self._types: dict[str, set[str]] = {}
         self._kept: dict[Key, int] = {}
@@ -91,7 +91,8 @@ class Counts(Forked):
     def own(self) -> dict[Key, int]:
         """What this process has counted."""
         with self._lock:
-            return {**self._counts, ("checks", "passed"): self.passed, ("stamped_responses",): self.stamped}
+            own = {("checks", "passed"): self.passed, ("stamped_responses",): self.stamped}
+            return {**self._counts, **own, ("feed_events",): self.fed}
 
     def keep(self, *, now: bool = False) -> None:
         """Have the log keep what was counted, if it is time for that."""

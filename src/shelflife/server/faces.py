@@ -72,6 +72,8 @@ class Face:
         digest = words.digest(state.digest)
         self.position = Position(state.number, check_over(self.log_id, digest))
         """Where in the log the state is."""
+        self.named = Named(self.position)
+        """What a client without a mark knows that was told of it: one object for a thousand listeners."""
         self.digest = hashlib.sha256(f"{self.log_id} {digest}".encode()).hexdigest()
         """Over all that is in the log up to there, as this client is shown it."""
         table_versions = {

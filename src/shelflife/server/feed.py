@@ -7,11 +7,12 @@ once for each.
 
 import asyncio
 import logging
-import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakSet
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from shelflife.contract.positions import AT_HEADER, Named, Position
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.endings import hear_of_the_end
 from shelflife.server.errors import LogError
 from shelflife.server.faces import Face
@@ -42,10 +44,14 @@ _MOST_EVENTS = 64
 """So many are kept with a state: those for listeners who know the same are needed at the same time."""
 
 _MOST_LISTENERS = 10_000
+_WOKEN_AT_ONCE = 64
 _SHARED = "listeners"
 _TOLD_EVERY_S = 2.0
 _TOLD_FOR_S = 10.0
 """So long others count with the listeners of a worker that has ended without a word."""
+
+_LAST_WORD_S = 2.0
+"""So long a listener may take to read its last event, once the process is told to end."""
 
 _STILL_HERE = b": still here\n\n"
 _AT = AT_HEADER.lower()
@@ -55,8 +61,12 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-class Feed:
-    """The listeners of one provider, on any number of event loops."""
+class Feed(Forked):
+    """The listeners of one provider, on any number of event loops.
+
+    Nothing here has a lock: a loop's listeners come and go in its own thread, and whoever looks at all loops looks at a copy. What a closed
+    loop leaves behind may be collected at any moment, also while a thread has such a lock.
+    """
 
     def __init__(
         self, registry: Registry, face_of: Callable[[State, Mapping[str, str]], Face | None]
@@ -66,19 +76,24 @@ class Feed:
         self._face_of = face_of
         self.heartbeat_s = 15.0
         """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
-        self._lock = threading.Lock()
+        self.after_fork_in_child()
+        mind_forks(self)
+        registry.on_change(self._wake)
+
+    def after_fork_in_child(self) -> None:
+        """Begin with nobody: who listens to the parent is told by the parent."""
         self._audiences: dict[asyncio.AbstractEventLoop, _Audience] = {}
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
         self._told_at, self._was_heard = 0.0, False
         """When the other workers were told of listeners, and whether there were any."""
-        registry.on_change(self._wake)
 
     @property
     def listener_count(self) -> int:
         """How many are listening now."""
-        with self._lock:
-            return sum(audience.size for audience in self._audiences.values())
+        return sum(
+            len(audience.telling) for loop, audience in [*self._audiences.items()] if not loop.is_closed()
+        )
 
     def tell_others(self) -> None:
         """Tell the other workers how many listen here, if it is time for that."""
@@ -118,25 +133,32 @@ class Feed:
     ) -> None:
         loop = asyncio.get_running_loop()
         hear_of_the_end(self.end_listeners)
-        with self._lock:
-            audience = self._audiences.setdefault(loop, _Audience(loop))
-            audience.size += 1
-            # A signal may have come since the server accepted this request. Late listeners are not kept either.
-            audience.is_over = loop in self._ended
+        audience = self._audience_on(loop)
+        # A signal may have come since the server accepted this request. Late listeners are not kept either.
+        audience.is_over = loop in self._ended
         telling = asyncio.create_task(tell(audience))
+        audience.add(telling)
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            with self._lock:
-                audience.size -= 1
-                if not audience.size:
-                    del self._audiences[loop]
-            for task in (telling, leaving):
-                task.cancel()
-            failed, _ = await asyncio.gather(telling, leaving, return_exceptions=True)
+            audience.telling.discard(telling)
+            if not audience.telling:
+                self._audiences.pop(loop, None)
+            if not loop.is_closed():  # else this is collected, and nothing can be awaited any more
+                for task in (telling, leaving):
+                    task.cancel()
+                failed, _ = await asyncio.gather(telling, leaving, return_exceptions=True)
         if isinstance(failed, Exception):
             _log.error("the change feed has failed for a listener", exc_info=failed)
+
+    def _audience_on(self, loop: asyncio.AbstractEventLoop) -> "_Audience":
+        """The listeners on a loop. With the first of them those go who were left on loops that are closed."""
+        if loop not in self._audiences:
+            for closed in [one for one in [*self._audiences] if one.is_closed()]:
+                self._audiences.pop(closed, None)
+            self._audiences[loop] = _Audience(loop)
+        return self._audiences[loop]
 
     async def _tell_operator(self, send: Send, audience: "_Audience") -> None:
         registry, told = self._registry, b""
@@ -150,7 +172,8 @@ class Feed:
             part = _STILL_HERE if now == told else b"event: moved\ndata: " + now + b"\n\n"
             told = now
             await send({"type": "http.response.body", "body": part, "more_body": True})
-            await audience.another_than(turn, self.heartbeat_s)
+            if turn == audience.turn:
+                await audience.next_look(self.heartbeat_s)
         await send({"type": "http.response.body", "body": b""})
 
     async def _tell(
@@ -175,11 +198,13 @@ class Feed:
         while face is not None and not audience.is_over:
             part = _STILL_HERE
             if known.nonce or face.position != known.position:
-                part, known = _event(face, known), Named(face.position, known.mark)
-                self._registry.counts.count("feed_events")
+                part = _event(face, known)
+                known = Named(face.position, known.mark) if known.mark else face.named
+                self._registry.counts.fed += 1
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
-            await audience.another_than(turn, self.heartbeat_s)
+            if turn == audience.turn:
+                await audience.next_look(self.heartbeat_s)
             turn = audience.turn
             face = self._face_now(headers)
         await send({"type": "http.response.body", "body": b""})
@@ -189,65 +214,79 @@ class Feed:
         return None if self._registry.is_cut_off else self._face_of(self._registry.state, headers)
 
     def _wake(self) -> None:
-        with self._lock:
-            audiences = list(self._audiences.items())
-        for loop, audience in audiences:
+        for loop, audience in [*self._audiences.items()]:
             with suppress(RuntimeError):  # its loop has ended
                 loop.call_soon_threadsafe(audience.wake)
 
     def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
         """End all feeds on this loop, and those that are still to come: the process was told to end."""
-        with self._lock:
-            self._ended.add(loop)
-            if loop in self._audiences:
-                self._audiences[loop].is_over = True
+        self._ended.add(loop)
+        if loop in self._audiences:
+            self._audiences[loop].end()
         self._wake()
 
 
 class _Audience:
-    """The listeners on one event loop. All are woken at once when there may be something to tell; only the loop's thread does that."""
+    """The listeners on one event loop. All are woken when there may be something to tell; only the loop's thread does that."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.size = 0
+        self.telling: set[asyncio.Task[None]] = set()
+        """One for each listener."""
         self.turn = 0
         """How often they were woken."""
         self.is_over = False
         """Whether the process was told to end."""
         self._loop = loop
-        self._waiting: dict[asyncio.Future[None], float] = {}
+        self._until: dict[asyncio.Future[None], float] = {}
         """Until when each waits. All wait for as long, so the first is the first to be woken, and one timer is enough for them."""
         self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, telling: asyncio.Task[None]) -> None:
+        """Take in a listener, who is told by this task."""
+        self.telling.add(telling)
+        if self.is_over:
+            self._bound(telling)
+
+    def end(self) -> None:
+        """The process was told to end."""
+        self.is_over = True
+        for telling in self.telling:
+            self._bound(telling)
+
+    def _bound(self, telling: asyncio.Task[None]) -> None:
+        """Wait no longer for a listener that does not read: the server would wait for it."""
+        self._loop.call_later(_LAST_WORD_S, telling.cancel)
 
     def wake(self) -> None:
         """Have all look again, also those who are just being told something."""
         self.turn += 1
-        for one in self._waiting:
-            _end(one)
+        due, self._until = deque(self._until), {}
+        self._wake_some(due)
 
-    async def another_than(self, turn: int, at_most_s: float) -> None:
-        """Wait until they are woken, if they have not been since this turn; not for longer than so many seconds."""
-        if self.turn != turn:
-            return
+    def _wake_some(self, due: deque[asyncio.Future[None]]) -> None:
+        """Wake the next of them, and others after these have been told. If all were woken at once, as much would be alive at once, and Python
+        would search all that there is for garbage: with a thousand listeners that takes longer than to tell them."""
+        for _ in range(min(_WOKEN_AT_ONCE, len(due))):
+            _end(due.popleft())
+        if due:
+            self._loop.call_soon(self._wake_some, due)
+
+    def next_look(self, at_most_s: float) -> asyncio.Future[None]:
+        """What is done once they are woken, or after so many seconds. One that nobody awaits any more goes then, too."""
         woken = self._loop.create_future()
-        until = self._waiting[woken] = self._loop.time() + at_most_s
+        until = self._until[woken] = self._loop.time() + at_most_s
         if self._timer is None:
-            self._timer = self._loop.call_at(until, self._wake_the_first)
-        try:
-            await woken
-        finally:
-            del self._waiting[woken]
-            if not self._waiting and self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._timer = self._loop.call_at(until, self._wake_the_due)
+        return woken
 
-    def _wake_the_first(self) -> None:
+    def _wake_the_due(self) -> None:
         """Wake those whose time has run out. The next timer is for whoever comes after them."""
-        self._timer, now = None, self._loop.time()
-        for woken, until in self._waiting.items():
-            if until > now:
-                self._timer = self._loop.call_at(until, self._wake_the_first)
-                return
+        now, self._timer = self._loop.time(), None
+        for woken in [*takewhile(lambda one: self._until[one] <= now, self._until)]:
+            del self._until[woken]
             _end(woken)
+        if self._until:
+            self._timer = self._loop.call_at(next(iter(self._until.values())), self._wake_the_due)
 
 
 def _end(wait: asyncio.Future[None]) -> None:

@@ -29,6 +29,7 @@ from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
 from shelflife.server.reloading import arguments_of
+from shelflife.server.scoring import ANONYMOUS
 from shelflife.server.state import State
 from shelflife.server.wire import Level
 
@@ -42,6 +43,7 @@ POLICIES_PATH = "/admin/policies"
 RESTING_PATH = "/admin/resting"
 GRAPH_PATH = "/admin/graph"
 CLIENTS_PATH = "/admin/clients"
+_ANYBODY = f"{ANONYMOUS} is whoever sends no credentials, which may be many clients: Scoring(client=...) says who is who"
 PREVIEW_PATH = "/admin/preview-table"
 METRICS_PATH = "/admin/metrics"
 
@@ -290,7 +292,9 @@ def _edges_around(state: State, table: str, key: str) -> Iterable[dict[str, str]
 def _clients(provider: Provider, call: EndpointCall) -> Any:
     clients = provider.clients
     assert clients is not None  # noqa: S101 - there is no such endpoint without
-    return {"clients": clients.scores(clients.others(provider.registry))}
+    scores = clients.scores(clients.others(provider.registry))
+    is_anybody = clients.reads is not None and any(one.client == ANONYMOUS for one in scores)
+    return {"clients": scores} | ({"note": _ANYBODY} if is_anybody else {})
 
 
 def _preview(provider: Provider, call: EndpointCall) -> Any:

@@ -28,6 +28,10 @@ Listening = Callable[[Any, Any], Awaitable[None]]
 """Tells whoever has asked for a feed, by what the server gave for receiving and sending."""
 
 
+def _untold(*asked: Any) -> None:
+    """Finds no operation."""
+
+
 class Pin(msgspec.Struct, eq=False):
     """One request: the state that it sees from start to end, and what its check has found.
 
@@ -72,6 +76,8 @@ class Pin(msgspec.Struct, eq=False):
     """Whether the app was told of violations, and may tell the client."""
     has_run: bool = False
     """Whether an endpoint has been called whose successes carry stamps, in frameworks where that can be seen."""
+    is_handed_on: bool = False
+    """Whether a contract further inside has taken the request: what the app answers is of that one alone."""
     is_over: bool = False
     """Whether the request has been answered. A task that outlives it has no request."""
     failures: tuple[Exception, ...] = ()
@@ -82,6 +88,20 @@ class Pin(msgspec.Struct, eq=False):
     """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
+
+    def hand_on(self) -> None:
+        """Leave the request to a contract further inside. A precondition, too, is about the state of that one."""
+        self.is_handed_on, self.is_plain = True, False
+        self.precondition = self.verdict = None
+
+    def let_go(self) -> None:
+        """Let go of what the request was asked with. A server may keep the context of a request, and this in it, long after that: a timer
+        of uvicorn does. What hangs on it would be kept as well, and looked through by the garbage collector again and again."""
+        self.find, self.asked, self.body = _untold, (), b""
+        if self.headers is not dict:
+            self.headers = dict
+        if self.failures:
+            self.failures = ()  # the tracebacks of failures lead back to this
 
     def find_operation(self) -> Operation | None:
         """The operation that the app has found for the request, once a handler runs; None when it cannot be told."""
@@ -100,7 +120,11 @@ class Pin(msgspec.Struct, eq=False):
         request has come as far as `check`.
         """
         is_success = 200 <= status < 300 or status == 304
-        if self.is_own_answer or (not is_success and (status in UNSTAMPED or status >= 500)):
+        if (
+            self.is_own_answer
+            or self.is_handed_on
+            or (not is_success and (status in UNSTAMPED or status >= 500))
+        ):
             return False
         if self.stamp.is_no_news and not self.has_violations:
             return False

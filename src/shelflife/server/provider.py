@@ -436,15 +436,31 @@ class Provider(Forked):
                 elif self.clients is not None and self.clients.counted:
                     self.clients.note(pin.headers, concerned, seen, (), pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
-            pin.failures = (*pin.failures, failure)
-            pin.has_violations, pin.is_plain = True, False
-            self._tell(pin, failure)
+            self._fail(pin, failure)
             raise
         if not pin.has_passed:
             pin.has_passed = True
             self.counts.passed += 1
         if self.on_checked:
             self._tell_of(Checked(pin, None))
+
+    def judge(self, request: Any, operation: str) -> None:
+        """Raise `PreconditionFailed` when the request at hand has a precondition that is not met. No policy has a say in that: it is for
+        an app whose API says first what is wrong with a request."""
+        pin = self.pin
+        if pin is None or pin.precondition is None:
+            return
+        try:
+            self._judge(pin.precondition, Given(request, pin.body, pin.asked_for), operation, pin)
+        except PreconditionFailed as failure:
+            self._fail(pin, failure)
+            raise
+
+    def _fail(self, pin: Pin, failure: Exception) -> None:
+        """Note what is raised for a request, so that it can be answered."""
+        pin.failures = (*pin.failures, failure)
+        pin.has_violations, pin.is_plain = True, False
+        self._tell(pin, failure)
 
     def _check_closely(self, given: Given, operation: str | None, pin: Pin) -> None:
         """Check a request that has a precondition, or that has to be looked into."""

@@ -34,6 +34,15 @@ _MOST_CELLS = 512
 """Whoever has read more cells has read their rows whole. No client takes a suggestion that names many more."""
 
 
+class _Sentence(str):
+    """What is wrong, as a KeyError shows it: without the quotes of a key."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class Reads:
     """The record of one policy's reads."""
 
@@ -295,7 +304,7 @@ class RowView(_View, Mapping[str, Any]):
         try:
             value = self._row[column]
         except KeyError:
-            raise KeyError(f"row {self._key} of {self._table} has no column {column}") from None
+            raise KeyError(_Sentence(f"row {self._key} of {self._table} has no column {column}")) from None
         return value if type(value) is str or type(value) in _SCALARS else deepcopy(value)
 
     def __contains__(self, column: object) -> bool:
@@ -453,7 +462,7 @@ class Tables(_View):
             if table not in self._state.tables:
                 # no version tells of one that is not there
                 self.report_untracked(f"whether there is a table {name}")
-                raise KeyError(f"there is no table called {name}")
+                raise KeyError(_Sentence(f"there is no table called {name}"))
             view = self._views[table] = TableView(self, table, self._state.tables[table])
         return view
 

@@ -49,7 +49,7 @@ from shelflife.server.sharing import Shared
 from shelflife.server.state import State
 from shelflife.server.verdicts import ClientScore, score_of
 
-__all__ = ["Clients", "Scoring"]
+__all__ = ["ANONYMOUS", "Clients", "Scoring"]
 
 _log = logging.getLogger("shelflife")
 
@@ -71,7 +71,9 @@ _MOST_REPEATED = 256
 _MOST_NAMES = 1024
 _SHARED_EVERY_S = 2.0
 _CREDENTIALS = ("authorization", "x-api-key")
-_ANONYMOUS = "anonymous"
+ANONYMOUS = "anonymous"
+"""Whoever sends no credentials."""
+
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
 
 
@@ -279,7 +281,7 @@ class Clients(Forked):
                         self._names = {}
                     self._names[hashed] = known
                 return known
-        return _ANONYMOUS
+        return ANONYMOUS
 
     def _look_at(self, state: State) -> None:
         """Note which tables have moved since a state was looked at last."""

@@ -124,7 +124,7 @@ export function clients(told) {
     share(one.followed, one.refused), one.repeated,
     one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.could_save));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Clients"),
-    make("p", {}, "What each makes of the fixes that it is given, from its requests alone. Several agents behind one credential look like one."),
+    make("p", {}, "What each makes of the fixes that it is given, from its requests alone. Several agents behind one credential look like one, and so do all without any (anonymous)."),
     make("p", {}, make("strong", {}, "Passed"), " and ", make("strong", {}, "refused"), " are its requests in all, each counted once. ",
       "The rest, and the verdict that comes of it, is of late: of each fix, the latest eight changes. There a request counts once for each fix that it needs."),
     table("Clients of all workers", ["Client, and its memory", "Passed", "Refused", "Right at once", "Fix followed", "Repeated", "Previous values", "Could save"],
