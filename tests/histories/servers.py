@@ -420,9 +420,12 @@ class Servers:
         return Served(reply, self.time, position, can_say and position == self.end)
 
     def pump(self):
-        """Let everything happen that waits for its turn."""
+        """Let everything happen that waits for its turn, or for a look at the log, which is taken in a thread."""
         for _ in range(_SPARE_TURNS):
             self.loop.run_until_complete(asyncio.sleep(0))
+            for thread in threading.enumerate():
+                if thread.name == "shelflife-look":
+                    thread.join()
 
 
 def _named(request, type, parameters):
