@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import linecache
 import types
 import warnings
 from collections.abc import Iterator
@@ -27,10 +28,27 @@ _once = lru_cache(maxsize=256)
 """What stands in a source is found once: the policies of a module are looked at one after another."""
 
 
+def lines_of(function: object) -> tuple[list[str], int]:
+    """The lines of a function or method, and the number of the first.
+
+    `inspect` would look through all modules for the one that it stands in, which the function knows.
+    """
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(f"there is no source of {type(function).__name__}")
+    code = function.__code__
+    linecache.lazycache(code.co_filename, function.__globals__)
+    return _lines_of(code, code.co_filename)
+
+
 @_once
-def lines_of(code: types.CodeType, file: str) -> tuple[list[str], int]:
-    """The lines of a function, and the number of the first. Equal code may stand in several files."""
-    return inspect.getsourcelines(code)
+def _lines_of(code: types.CodeType, file: str) -> tuple[list[str], int]:
+    """Equal code may stand in several files."""
+    linecache.checkcache(file)
+    lines = linecache.getlines(file)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise OSError(f"there is no source of {code.co_name}")
+    return inspect.getblock(lines), code.co_firstlineno
 
 
 def _parsed(source: str) -> ast.Module:

@@ -129,7 +129,7 @@ class _Source:
     """The source of one of the user's functions, and what the names in it stand for."""
 
     def __init__(self, function: types.FunctionType) -> None:
-        lines, first_line = lines_of(function.__code__, function.__code__.co_filename)
+        lines, first_line = lines_of(function)
         self.function = function
         self.node = function_in("".join(lines))
         self.nodes = inside(self.node)
@@ -268,7 +268,7 @@ def comparisons_in(function: Callable[..., Any]) -> list[str]:
     """
     try:
         request = next(iter(inspect.signature(function).parameters))
-        lines, first_line = inspect.getsourcelines(function)
+        lines, first_line = lines_of(inspect.unwrap(function))
         policy = _Comparing(function_in("".join(lines)), request)
         found = sorted((node.lineno, sentence) for node, sentence in policy.hints())
     except _NO_SOURCE:

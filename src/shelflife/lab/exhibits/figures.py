@@ -2,7 +2,9 @@
 
 import io
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shelflife.lab import paper
@@ -40,21 +42,9 @@ _ROOM_FOR_A_NUMBER = 16
 """In percent points of a panel."""
 
 
-class Figure(NamedTuple):
-    """A drawing, and what a reader needs to read it."""
-
-    key: str
-    title: str
-    guide: str
-    kinds: tuple[Kind, ...]
-    svg: bytes
-    png: bytes
-    panels: tuple[tuple[str, bytes], ...]
-    """For a page of any width: each panel by itself, with whom it is of. All panels are of one size."""
-
-
-class _Plan(NamedTuple):
-    """A figure that may be drawn: one panel a subject."""
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure of runs, one panel a subject, and what a reader needs to read it. It is drawn when it is looked at."""
 
     key: str
     title: str
@@ -63,24 +53,95 @@ class _Plan(NamedTuple):
     subjects: Sequence[Subject | GrowthPanel | FrontierPanel]
     draw: Callable[["Axes", Any, bool], None]
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for kind in Kind if any(one.kind is kind for one in self.subjects))
+
+    @cached_property
+    def svg(self) -> bytes:
+        return self._saved(self._whole, "svg")
+
+    @cached_property
+    def png(self) -> bytes:
+        return self._saved(self._whole, "png")
+
+    @cached_property
+    def panels(self) -> tuple[tuple[str, bytes], ...]:
+        """For a page of any width: each panel by itself, with whom it is of. All panels are of one size."""
+        return tuple((one.name, self._saved(self._canvas([one]), "svg")) for one in self.subjects)
+
+    @cached_property
+    def _whole(self) -> "Canvas":
+        return self._canvas(self.subjects)
+
+    def _canvas(self, subjects: Sequence[Subject | GrowthPanel | FrontierPanel]) -> "Canvas":
+        """A panel for each of the subjects. A panel has the same size however many there are."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        line_count = -(-len(subjects) // _PER_LINE)
+        column_count = min(_PER_LINE, len(subjects))
+        with self._settings():
+            canvas = Canvas(
+                figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
+                layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
+            )
+            FigureCanvasAgg(canvas)
+            for place, axes in enumerate(canvas.subplots(line_count, column_count, squeeze=False).flat):
+                if place >= len(subjects):
+                    axes.set_visible(False)
+                    continue
+                subject = subjects[place]
+                self.draw(axes, subject, place % _PER_LINE == 0)
+                axes.set_title(_shortened(subject.name), loc="left", size=8.5, weight="bold", pad=14)
+                kind = subject.kind.value
+                axes.text(0, 1.03, kind, transform=axes.transAxes, size=7, color=INKS["faint"])
+            canvas.draw_without_rendering()
+            canvas.set_layout_engine(None)  # it is laid out: else it would be anew for each format
+        return canvas
+
+    def _saved(self, canvas: "Canvas", format: str) -> bytes:
+        target = io.BytesIO()
+        metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
+        with self._settings():
+            canvas.savefig(target, format=format, dpi=200, facecolor=INKS["page"], metadata=metadata)
+        return target.getvalue()
+
+    def _settings(self) -> AbstractContextManager[None]:
+        import matplotlib as mpl
+
+        settings: dict[str, Any] = {
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans"],
+            "font.size": 8,
+            "text.color": INKS["ink"],
+            "xtick.color": INKS["ink"],
+            "ytick.color": INKS["faint"],
+            "text.parse_math": False,
+            "svg.fonttype": "none",
+            "svg.hashsalt": self.key,
+        }
+        return mpl.rc_context(settings)  # type: ignore[arg-type]
+
 
 def figures_of(runs: Runs) -> tuple[list[Figure], list[LeftOut]]:
     """The figures for which there are runs, and those for which there are none."""
-    drawn, left_out = [], []
-    for plan in _plans(runs):
-        if plan.subjects:
-            drawn.append(_drawn(plan))
-        else:
-            left_out.append(LeftOut(f"Figure: {plan.title}", f"there is no run on {plan.needs}"))
-    return drawn, left_out
+    figures = _figures(runs)
+    left_out = [
+        LeftOut(f"Figure: {one.title}", f"there is no run on {one.needs}")
+        for one in figures
+        if not one.subjects
+    ]
+    return [one for one in figures if one.subjects], left_out
 
 
 def figure_keys() -> frozenset[str]:
     """What figures are called, whether or not there are runs for them."""
-    return frozenset(plan.key for plan in _plans(Runs([])))
+    return frozenset(one.key for one in _figures(Runs([])))
 
 
-def _plans(runs: Runs) -> list[_Plan]:
+def _figures(runs: Runs) -> list[Figure]:
     return [
         _governed(runs),
         _funding(runs),
@@ -91,7 +152,7 @@ def _plans(runs: Runs) -> list[_Plan]:
     ]
 
 
-def _governed(runs: Runs) -> _Plan:
+def _governed(runs: Runs) -> Figure:
     return _bars(
         runs,
         "governed-by-arm",
@@ -103,7 +164,7 @@ def _governed(runs: Runs) -> _Plan:
     )
 
 
-def _funding(runs: Runs) -> _Plan:
+def _funding(runs: Runs) -> Figure:
     return _bars(
         runs,
         "funding-by-arm",
@@ -123,7 +184,7 @@ def _bars(
     of: Callable[[RunScore], FirstTry | None],
     published: dict[str, dict[str, float]],
     floors: dict[str, float],
-) -> _Plan:
+) -> Figure:
     def rates(subject: Subject) -> list[float | None]:
         return [runs.pool(subject, "drifted", arm).percent(of) for arm in _ARMS]
 
@@ -146,7 +207,7 @@ def _bars(
         _percent_axis(axes, is_first_in_line)
 
     subjects = [one for one in runs.subjects("drifted") if any(rate is not None for rate in rates(one))]
-    return _Plan(
+    return Figure(
         key,
         title,
         f"{guide} A line across is the paper's value, where it gives one.",
@@ -156,7 +217,7 @@ def _bars(
     )
 
 
-def _rotations(runs: Runs) -> _Plan:
+def _rotations(runs: Runs) -> Figure:
     streams = runs.rotation_streams()
 
     def points(subject: Subject, arm: str) -> list[tuple[int, float]]:
@@ -185,7 +246,7 @@ def _rotations(runs: Runs) -> _Plan:
     subjects = (
         [one for one in runs.subjects(*streams) if points(one, "A1") or points(one, "A2D")] if streams else []
     )
-    return _Plan(
+    return Figure(
         "compliance-by-rotations",
         "Compliance against the number of rotations",
         "One, two and three rotations in the same 36 episodes: a flat solid line says that row-level invalidation absorbs more drift. A shaded band is"
@@ -196,7 +257,7 @@ def _rotations(runs: Runs) -> _Plan:
     )
 
 
-def _domains(runs: Runs) -> _Plan:
+def _domains(runs: Runs) -> Figure:
     domains: dict[str, Callable[[RunScore], FirstTry | None]] = {
         "drifted": lambda run: run.governed_scored,
         "recipes": lambda run: run.classes.get("celiac"),
@@ -217,7 +278,7 @@ def _domains(runs: Runs) -> _Plan:
         _percent_axis(axes, is_first_in_line)
 
     subjects = [one for one in runs.subjects("recipes") if all(points(one, name) for name in domains)]
-    return _Plan(
+    return Figure(
         "payments-against-recipes",
         "Payments against recipes",
         "First try on the class that drift targets, in both domains: the same ladder, climbed by a hint that adds a field and by one that replaces a value.",
@@ -227,7 +288,7 @@ def _domains(runs: Runs) -> _Plan:
     )
 
 
-def _organic(runs: Runs) -> list[_Plan]:
+def _organic(runs: Runs) -> list[Figure]:
     stale = growth_panels(runs, lambda one: one.stale_injections)
     most = max((max(line) for panel in stale for line in panel.lines.values()), default=0.0)
     top = next((top for top in (10, 20, 50) if most <= top), 100)
@@ -238,7 +299,7 @@ def _organic(runs: Runs) -> list[_Plan]:
 
     needs = "a stream of real releases with two arms"
     return [
-        _Plan(
+        Figure(
             "organic-retries",
             "Retries under organic drift, release by release",
             "Each panel is a stream of real releases. A line adds up the retries of an arm, in percent of all episodes: where it is steep nothing is saved, where it is flat everything is."
@@ -247,7 +308,7 @@ def _organic(runs: Runs) -> list[_Plan]:
             growth_panels(runs, lambda one: one.retries),
             draw,
         ),
-        _Plan(
+        Figure(
             "organic-stale",
             "Stale values sent under organic drift, release by release",
             "The same runs: a line adds up the requests that went out with a value that was not true any more, in percent of all episodes. Whoever writes the new value over the old one needs no more retries than exact, and"
@@ -259,7 +320,7 @@ def _organic(runs: Runs) -> list[_Plan]:
     ]
 
 
-def _frontier(runs: Runs) -> _Plan:
+def _frontier(runs: Runs) -> Figure:
     panels = frontier_panels(runs)
     most = max(
         (stale for panel in panels for points in panel.points.values() for _, stale in points), default=0.0
@@ -269,7 +330,7 @@ def _frontier(runs: Runs) -> _Plan:
         draw_frontier(axes, panel, INKS)
         _percent_axis(axes, is_first_in_line, next((top for top in (2, 5, 10, 20, 50) if most <= top), 100))
 
-    return _Plan(
+    return Figure(
         "forecast-frontier",
         "Stale uses against questions",
         "Each panel is a stream. Upward there are the stale values that were sent, and to the right the questions, both in percent of all episodes: the closer to the corner, the better."
@@ -328,53 +389,6 @@ def _percent_axis(axes: "Axes", is_first_in_line: bool, top: int = 100) -> None:
         spine.set_color(INKS["faint"])
 
 
-def _drawn(plan: _Plan) -> Figure:
-    import matplotlib as mpl
-
-    settings: dict[str, Any] = {
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 8,
-        "text.color": INKS["ink"],
-        "xtick.color": INKS["ink"],
-        "ytick.color": INKS["faint"],
-        "text.parse_math": False,
-        "svg.fonttype": "none",
-        "svg.hashsalt": plan.key,
-    }
-    with mpl.rc_context(settings):  # type: ignore[arg-type]
-        whole = _canvas(plan, plan.subjects)
-        svg, png = _saved(whole, "svg"), _saved(whole, "png")
-        panels = tuple((one.name, _saved(_canvas(plan, [one]), "svg")) for one in plan.subjects)
-    kinds = tuple(kind for kind in Kind if any(one.kind is kind for one in plan.subjects))
-    return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
-
-
-def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel | FrontierPanel]) -> "Canvas":
-    """A panel for each of the subjects. A panel has the same size however many there are."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    line_count = -(-len(subjects) // _PER_LINE)
-    column_count = min(_PER_LINE, len(subjects))
-    canvas = Canvas(
-        figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
-        layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
-    )
-    FigureCanvasAgg(canvas)
-    panels = canvas.subplots(line_count, column_count, squeeze=False).flat
-    for place, axes in enumerate(panels):
-        if place >= len(subjects):
-            axes.set_visible(False)
-            continue
-        subject = subjects[place]
-        plan.draw(axes, subject, place % _PER_LINE == 0)
-        axes.set_title(_shortened(subject.name), loc="left", size=8.5, weight="bold", pad=14)
-        axes.text(0, 1.03, subject.kind.value, transform=axes.transAxes, size=7, color=INKS["faint"])
-    return canvas
-
-
 def _shortened(name: str) -> str:
     """As much as fits over a panel: how it was played stays, and the beginning of the model's own name."""
     one_line = " ".join(name.split())
@@ -389,10 +403,3 @@ def _shortened(name: str) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _saved(canvas: "Canvas", format: str) -> bytes:
-    target = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
-    canvas.savefig(target, format=format, dpi=200, facecolor=INKS["page"], metadata=metadata)
-    return target.getvalue()
