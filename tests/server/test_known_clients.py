@@ -181,7 +181,7 @@ def test_it_is_the_same_whichever_worker_serves_a_request(world, kind):
 def test_a_client_that_is_too_fast_to_be_looked_at_all_the_time_is_told_from_a_fair_part(kind, between_s):
     client = Played(WORLDS["a field is missing"], kind)
     client.provider.clients._clock = itertools.count(0, between_s).__next__
-    told = client.plays(7, 100)
+    told = client.plays(7, 50)
     is_seldom_refused = client.refused < 100
     assert told.sampled is not is_seldom_refused
     assert (told.tasks == client.task) is is_seldom_refused
@@ -207,7 +207,7 @@ def test_a_client_beside_one_that_is_refused_all_the_time_is_told_from_a_fair_pa
         return sends(fields)
 
     client.sends = sends_beside_another
-    client.plays(7, 100)
+    client.plays(7, 50)
     [told] = [one for one in clients.scores() if one.client == "anonymous"]
     assert told.sampled
     assert told.tasks < client.task
