@@ -38,6 +38,10 @@ _SIGN_OF_LIFE_S = 2.0
 """So often a worker is heard of, at least."""
 
 _LOOK_AGAIN_S = 0.02
+_LISTENERS_FIRST_S = 0.005
+"""So long a worker that has come further waits before it says so: whoever listens is told meanwhile. To say it takes the file and the core
+that others need, to be as far."""
+
 _LONGEST_LOOK_S = 2.0
 
 
@@ -156,6 +160,8 @@ class Keeper:
         state = self._take_in()
         noted, noted_at = self._noted
         if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:
+            if noted is not None and noted is not state:
+                time.sleep(_LISTENERS_FIRST_S)
             self._log.note(self.worker, state.number, self._heard_for_s)
             self._noted = state, looked_at
         self._at_the_end_at = looked_at
