@@ -345,7 +345,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store.close()
     edit(path, "alter table roots rename to origins")
     edit(path, "pragma user_version = 5")
-    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 10"):
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 11"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

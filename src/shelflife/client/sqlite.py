@@ -16,7 +16,7 @@ from typing import Any
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, roots_in
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, place_at, roots_in
 from shelflife.client.finding import Found, holding
 from shelflife.client.pauses import Pauses
 from shelflife.client.sqlite_diary import SqliteDiary
@@ -159,17 +159,18 @@ class SqliteStore:
                 key = one.key_in(request)
                 found = one.by_key.get(key)
                 if found is None:
-                    place = one.place_in(request, root, operation)
+                    place = place_at(root, operation, one.shape, key)
                     rows = seen.rows_at(place, of)
                     if rows is None:
-                        rows = seen.cursor.execute(
+                        told = seen.cursor.execute(
                             AT_NOW, (bytearray(place), number_of(root), root)
                         ).fetchall()
                         # Two race here: these looks, and whoever writes. Only the first of all, before which nothing that was kept has
                         # answered, may see another revision: what is kept of the former one says neither what is there nor what is not.
                         is_first = one is next(iter(shapes.values()))
-                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=is_first))):
+                        if not (is_just_seen or (told and of.is_as_at(*told[0][2:], is_first=is_first))):
                             return None
+                        rows = [(id, encoded) for id, encoded, *_ in told]
                     found = seen.keep(one, key, place, rows)
                     is_now = True
                 there += found

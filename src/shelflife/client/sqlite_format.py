@@ -73,7 +73,7 @@ create table tags (tag blob, number integer, shared integer not null, primary ke
 create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
-KIND = Kind("memory", StoreError, 0x5348_4C4D, 10, _SCHEMA, begins_anew=True)
+KIND = Kind("memory", StoreError, 0x5348_4C4D, 11, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 KNOW = "insert or replace into knowledge values (?, ?)"
