@@ -60,7 +60,7 @@ REMARKS = {
         "The hand-made index looks a key up and hands out bytes. `memory.recall` works out the place from the request, asks whether another"
         " process has written, decodes the fix, checks that it holds, and notes its use.",
         "A put of the hand-made index touches a fix, its key, three tags, and these by the fix: 8.3 pages of the journal on average. One of ours"
-        " touches the entry, its place, three tags, and the row that guards against a second writer, in which is counted, too: 7.3 pages. One of"
+        " touches the entry, its place, three tags, and the row that guards against a second writer, in which is counted, too: 8.6 pages of half that size. One of"
         " diskcache touches an item, its key, its one tag, and a row with the size of all: 6.1 pages. Most"
         " of a put is its commit, and the checkpoint that each page waits for.",
         "The floor is our statements on a file that our store has filled, with values that were worked out before: no memory, no store, no check."

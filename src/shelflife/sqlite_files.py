@@ -45,8 +45,8 @@ _CACHED_KIBIBYTES = 2 * 1024
 """A page that is in no cache of ours is in one of the system, a microsecond away. And when another process has written, all of ours is
 dropped, page by page."""
 
-_CHECKPOINT_PAGES = 4000
-"""The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
+_CHECKPOINT_BYTES = 16_384_000
+"""The journal is carried over into the file when it is so long: rarely enough that the waits for the disk are spread thin."""
 
 _SIGNS = "select * from pragma_application_id, pragma_user_version, (select count(*) from sqlite_master)"
 """What a file is, of which format, and how much there is in it."""
@@ -69,6 +69,9 @@ class Kind(msgspec.Struct, frozen=True):
     schema: str
     begins_anew: bool = False
     """Whether a file of an older format is emptied. Else it is refused."""
+
+    page_size: int = 4096
+    """Of a new file. Each page that is touched is written whole, into the journal and from there into the file."""
 
     is_missed: bool = False
     """Whether only `open` makes the file. One that goes while it is in use is then missed until it is back; else another one is begun."""
@@ -312,8 +315,10 @@ class SqliteFile(Locking):
         try:
             connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
             if not self._is_read_only:
+                connection.execute(f"pragma page_size = {self.kind.page_size}")
                 self._begin_journal(connection)
-                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                (page_size,) = connection.execute("pragma page_size").fetchone()
+                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_BYTES // page_size}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
                 if is_made:
                     self._make(connection)
