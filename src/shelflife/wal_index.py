@@ -75,6 +75,6 @@ def _open_at(name: str) -> list[int] | None:
 
 def is_next(head: bytes, before: bytes) -> bool:
     """Whether just one transaction has been written between two heads."""
-    if not len(before) == len(head) == _HEAD_SIZE:
+    if not before or not head:
         return False
     return int.from_bytes(before[_COUNT], sys.byteorder) + 1 == int.from_bytes(head[_COUNT], sys.byteorder)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
@@ -213,7 +213,9 @@ class Seen(msgspec.Struct):
         if head is None or not before or of.version != self.version:
             return None
         statement = IDS_AT if of.row.gone_count else IDS_OF_ALL_AT
-        rows: list[tuple[bytes | None, bytes]] = self.cursor.execute(statement, (bytearray(place),)).fetchall()
+        rows: list[tuple[bytes | None, bytes]] = self.cursor.execute(
+            statement, (bytearray(place),)
+        ).fetchall()
         return rows if head.is_still(before) else None
 
     def keep(
