@@ -404,10 +404,10 @@ def _changed_at(folder: str) -> tuple[int, int, int] | None:
 
 def _left_of_tick_s(changed_ns: int) -> float:
     """For how long a later change may still be stamped with this time; less than nothing where it is over."""
-    if sys.platform != "linux":
-        return _LONGEST_TICK_S - (time.time_ns() - changed_ns) / 1e9
-    tick_s = _TICK_S if changed_ns % _HUNDREDTH_NS else _LONGEST_TICK_S
-    return tick_s - (time.clock_gettime_ns(_STAMPING_CLOCK) - changed_ns) / 1e9
+    if sys.platform == "linux" and changed_ns % _HUNDREDTH_NS:
+        with suppress(OSError):  # of what is only like Linux, and has no such clock
+            return _TICK_S - (time.clock_gettime_ns(_STAMPING_CLOCK) - changed_ns) / 1e9
+    return _LONGEST_TICK_S - (time.time_ns() - changed_ns) / 1e9
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -43,6 +43,16 @@ def test_a_file_is_there_again_after_a_restart(path):
     again.close()
 
 
+def test_a_put_writes_little_into_the_journal(path):
+    store = SqliteStore(path)
+    put(store, entry("a"))
+    journal = path.with_name(f"{path.name}-wal")
+    before = journal.stat().st_size
+    put(store, entry("b"))
+    assert 0 < journal.stat().st_size - before < 4 * 4096
+    store.close()
+
+
 def test_two_stores_on_one_file_see_each_other(path):
     one, other = SqliteStore(path), SqliteStore(path)
     assert list(other.shapes(ORIGIN, "POST /x")) == []
