@@ -52,7 +52,7 @@ _AT_ALL = "select entry from entries where place = ?"
 _TAGGED = (
     "select number, entry from entries where number in (select number from tags where tag between ? and ?)"
 )
-_PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 4000; pragma synchronous = normal"
+_PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 8000; pragma synchronous = normal"
 
 
 class _Bared(NamedTuple):

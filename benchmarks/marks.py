@@ -60,14 +60,17 @@ REMARKS = {
         "The hand-made index looks a key up and hands out bytes. `memory.recall` works out the place from the request, asks whether another"
         " process has written, decodes the fix, checks that it holds, and notes its use.",
         "A put of the hand-made index touches a fix, its key, three tags, and these by the fix: 8.3 pages of the journal on average. One of ours"
-        " touches the entry, its place, three tags, and the row that guards against a second writer, in which is counted, too: 7.3 pages. One of"
-        " diskcache touches an item, its key, its one tag, and a row with the size of all: 6.1 pages. Most"
+        " touches the entry, its place, three tags, and the row that guards against a second writer, in which is counted, too: 8.6 pages of half"
+        " that size. One of diskcache touches an item, its key, its one tag, and a row with the size of all: 6.1 pages. Most"
         " of a put is its commit, and the checkpoint that each page waits for.",
+        "Pages of 2 KB are half of what SQLite takes by itself. A put writes 17 KB of journal with them where it wrote 30, so half as many puts"
+        " wait until the journal is carried over. A first look takes half a microsecond longer, for the trees are deeper. A page of 1 KB would"
+        " hold a single fix, and the file would be two fifths larger.",
         "The floor is our statements on a file that our store has filled, with values that were worked out before: no memory, no store, no check."
         " What ours takes beyond it is the entry itself, with three digests, its tags, and two looks at whether the file is there and as it was.",
         "Where ours is behind: a first look decodes a fix and works out its place by a digest, where the others hand out bytes by a key that they"
-        " are given; a recall that is kept has to ask whether the file is still so, which neither of the others does; and a put files a fix by its"
-        " place, by each table and by the policy, and counts these, where diskcache keeps a single tag. The hand-made index is the like comparison:"
+        " are given (a recall that is kept spares both, and asks whether the file is still so, which neither of the others does); and a put"
+        " files a fix by its place, by each table and by the policy, and counts these, where diskcache keeps a single tag. The hand-made index is the like comparison:"
         " it has the tags of tables and rows.",
         "diskcache (`Cache` with an index of its tags, WAL, `synchronous = normal`): `get`, `set` with the row as the one tag that an item can"
         " have, `evict`. It keeps no way from a table to its fixes.",

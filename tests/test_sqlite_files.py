@@ -18,6 +18,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Memory, SqliteStore, StoreError
 from shelflife.client.events import StoreFailed
 from shelflife.server import LogError, Registry, SqliteLog
+from shelflife.sqlite_files import _changed_at, _left_of_tick_s
 from shelflife.testing import serving
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.responses import rejection, said
@@ -117,6 +118,7 @@ def test_that_a_file_was_removed_is_seen_by_its_folder_which_was_not_changed_for
     path, remove, elsewhere, monkeypatch
 ):
     monkeypatch.setattr("shelflife.sqlite_files._LONGEST_TICK_S", 0.05)
+    monkeypatch.setattr("shelflife.sqlite_files._TICK_S", 0.05)
     with closing(SqliteStore(path)) as store:
         put(store, entry("old"))
         until = time.monotonic() + 60
@@ -128,6 +130,25 @@ def test_that_a_file_was_removed_is_seen_by_its_folder_which_was_not_changed_for
         put(elsewhere(SqliteStore), entry("new"))
         store.known(ORIGIN)
         assert plans(store) == {"new"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only what was long ago is believed")
+def test_what_changes_once_a_tick_is_over_is_stamped_with_another_time(path, monkeypatch):
+    monkeypatch.setattr("shelflife.sqlite_files._TICK_S", 0.0)
+    folder = str(path.parent)
+    for _ in range(100):
+        path.touch()
+        changed_at = _changed_at(folder)
+        while _left_of_tick_s(changed_at[-1]) >= 0:
+            assert _changed_at(folder) == changed_at
+        path.unlink()
+        assert _changed_at(folder) != changed_at
+
+
+def test_a_time_that_may_be_rounded_is_believed_only_after_long():
+    a_second_ago = time.time_ns() // 1_000_000_000 * 1_000_000_000 - 1_000_000_000
+    assert _left_of_tick_s(a_second_ago) > 0
+    assert _left_of_tick_s(a_second_ago - 3_000_000_000) < 0
 
 
 @REMOVED

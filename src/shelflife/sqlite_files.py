@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,12 +33,20 @@ _LOOK_AGAIN_S = 0.01
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
 
+_TICK_S = 0.1
+"""The same for one that notes times more finely than to a hundredth of a second: a tick of the system, and some more, for its clock may be
+that of another machine."""
+
+_HUNDREDTH_NS = 10_000_000
+_STAMPING_CLOCK = 5
+"""By which Linux stamps files, and for which Python has no name. The time of day is ahead of it while a virtual machine is kept waiting."""
+
 _CACHED_KIBIBYTES = 2 * 1024
 """A page that is in no cache of ours is in one of the system, a microsecond away. And when another process has written, all of ours is
 dropped, page by page."""
 
-_CHECKPOINT_PAGES = 4000
-"""The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
+_CHECKPOINT_BYTES = 16_384_000
+"""The journal is carried over into the file when it is so long: rarely enough that the waits for the disk are spread thin."""
 
 _SIGNS = "select * from pragma_application_id, pragma_user_version, (select count(*) from sqlite_master)"
 """What a file is, of which format, and how much there is in it."""
@@ -60,6 +69,9 @@ class Kind(msgspec.Struct, frozen=True):
     schema: str
     begins_anew: bool = False
     """Whether a file of an older format is emptied. Else it is refused."""
+
+    page_size: int = 4096
+    """Of a new file. Each page that is touched is written whole, into the journal and from there into the file."""
 
     is_missed: bool = False
     """Whether only `open` makes the file. One that goes while it is in use is then missed until it is back; else another one is begun."""
@@ -142,8 +154,12 @@ class SqliteFile(Locking):
         A transaction ends with the file that it has begun with. `is_made` makes a file where there is none, also if one would be missed.
         """
         opened = self._open
-        if opened is not None and (not is_to_be_there or self._is_there(opened)):
-            return opened.connection
+        if opened is not None:
+            if not is_to_be_there:
+                return opened.connection
+            folder = opened.folder
+            if (folder is not None and folder == _changed_at(self._folder)) or self._is_there(opened):
+                return opened.connection
         self.close()
         file = _identity(self._names[0])
         is_made = is_made or not self.kind.is_missed
@@ -182,11 +198,12 @@ class SqliteFile(Locking):
         if not self._are_there(opened):
             return False
         # Two race here: this look at the files, and whoever replaces one. A change within the same tick of the folder's clock could
-        # not be told from the one before, so the folder is believed only when it has not been changed for longer than any tick takes.
-        if folder is not None and time.time() - folder[2] / 1e9 > _LONGEST_TICK_S:
+        # not be told from the one before, so the folder is believed only when it has not been changed for longer than a tick takes.
+        left_s = _LONGEST_TICK_S if folder is None else _left_of_tick_s(folder[2])
+        if left_s < 0:
             opened.folder = folder
         else:
-            opened.looks_at_folder_from = time.monotonic() + _LONGEST_TICK_S
+            opened.looks_at_folder_from = time.monotonic() + min(left_s, _LONGEST_TICK_S)
         return True
 
     def _is_in_one_folder(self) -> bool:
@@ -298,8 +315,10 @@ class SqliteFile(Locking):
         try:
             connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
             if not self._is_read_only:
+                connection.execute(f"pragma page_size = {self.kind.page_size}")
                 self._begin_journal(connection)
-                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                (page_size,) = connection.execute("pragma page_size").fetchone()
+                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_BYTES // page_size}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
                 if is_made:
                     self._make(connection)
@@ -381,6 +400,14 @@ def _changed_at(folder: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _left_of_tick_s(changed_ns: int) -> float:
+    """For how long a later change may still be stamped with this time; less than nothing where it is over."""
+    if sys.platform == "linux" and changed_ns % _HUNDREDTH_NS:
+        with suppress(OSError):  # of what is only like Linux, and has no such clock
+            return _TICK_S - (time.clock_gettime_ns(_STAMPING_CLOCK) - changed_ns) / 1e9
+    return _LONGEST_TICK_S - (time.time_ns() - changed_ns) / 1e9
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -35,6 +35,13 @@ class Head:
             return b""
         return head if len(head) == _HEAD_SIZE else b""
 
+    def is_still(self, before: bytes) -> bool:
+        """Whether it is as it was read before, if that could be told. It never comes back to what it was."""
+        try:
+            return before != b"" and os.pread(self._descriptor, _HEAD_SIZE, 0) == before
+        except OSError:
+            return False
+
 
 def head_of(file: str) -> Head | None:
     """The head of the index of a file, spelled without links, that this process has open and has read from; None where that cannot be told.
@@ -68,6 +75,6 @@ def _open_at(name: str) -> list[int] | None:
 
 def is_next(head: bytes, before: bytes) -> bool:
     """Whether just one transaction has been written between two heads."""
-    if not len(before) == len(head) == _HEAD_SIZE:
+    if not before or not head:
         return False
     return int.from_bytes(before[_COUNT], sys.byteorder) + 1 == int.from_bytes(head[_COUNT], sys.byteorder)

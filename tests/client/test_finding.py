@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.client import Condition, InProcessStore, Knowledge, Memory, SqliteStore, Write
+from shelflife.client.entries import place_at
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
 from shelflife.contract.when import holds
 from tests.client.entries import ORIGIN, entry, put
@@ -25,7 +26,8 @@ def test_two_requests_have_the_same_key_exactly_when_they_have_the_same_place(on
     by_shape = ByShape(shape)
     places = [place_in(request, ORIGIN, "POST /x", shape) for request in (one, other)]
     assert (by_shape.key_in(one) == by_shape.key_in(other)) == (places[0] == places[1])
-    assert [by_shape.place_in(request, ORIGIN, "POST /x").hex() for request in (one, other)] == places
+    keys = [by_shape.key_in(request) for request in (one, other)]
+    assert [place_at(ORIGIN, "POST /x", shape, key).hex() for key in keys] == places
 
 
 @given(request=REQUESTS, when=st.dictionaries(st.sampled_from(["a", "b", "a/b"]), VALUES, max_size=2))
@@ -33,6 +35,7 @@ def test_an_entry_has_the_key_of_the_requests_that_it_is_for(request, when):
     one = entry(when=when)
     by_shape = ByShape(one.condition.shape)
     assert (by_shape.key_of(one) == by_shape.key_in(request)) == holds(when, request)
+    assert (one.place == place_in(request, ORIGIN, "POST /x", by_shape.shape)) == holds(when, request)
 
 
 @given(

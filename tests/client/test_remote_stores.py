@@ -358,13 +358,13 @@ def put_back(where, copy):
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 4"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 5"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())
         with first._database.writing() as connection:
             connection.execute("update signs set format = 9")
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 3"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 4"):
             second.known(ORIGIN)
 
 

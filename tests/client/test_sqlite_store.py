@@ -43,6 +43,16 @@ def test_a_file_is_there_again_after_a_restart(path):
     again.close()
 
 
+def test_a_put_writes_little_into_the_journal(path):
+    store = SqliteStore(path)
+    put(store, entry("a"))
+    journal = path.with_name(f"{path.name}-wal")
+    before = journal.stat().st_size
+    put(store, entry("b"))
+    assert 0 < journal.stat().st_size - before < 4 * 4096
+    store.close()
+
+
 def test_two_stores_on_one_file_see_each_other(path):
     one, other = SqliteStore(path), SqliteStore(path)
     assert list(other.shapes(ORIGIN, "POST /x")) == []
@@ -345,7 +355,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store.close()
     edit(path, "alter table roots rename to origins")
     edit(path, "pragma user_version = 5")
-    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 10"):
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 11"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

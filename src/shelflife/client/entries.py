@@ -34,7 +34,9 @@ __all__ = [
     "digest_in_bytes",
     "digest_of",
     "is_below",
+    "key_as_read",
     "origin_of",
+    "place_at",
     "place_of",
     "root_at",
     "roots_in",
@@ -51,6 +53,7 @@ Shape = tuple[str, ...]
 """The request fields on whose values an entry depends, sorted: what its `when` names."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_encode_as_read = msgspec.json.Encoder().encode
 
 
 def origin_of(url: str) -> str:
@@ -339,4 +342,23 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
 
 def place_of(root: Root, operation: str, when: Mapping[str, Any]) -> str:
     """The place of a condition. A request that has the same in these fields finds it by the same digest; a null says that one is absent."""
-    return digest_of(root, operation, {path: as_read(value) for path, value in when.items()})
+    shape = tuple(sorted(when))
+    return place_at(root, operation, shape, key_as_read([when[path] for path in shape])).hex()
+
+
+def key_as_read(values: Iterable[Any]) -> bytes:
+    """What stands in the fields of a shape, as policies see it: the JSON of that, in order."""
+    return _encode_as_read([*map(as_read, values)])
+
+
+def place_at(root: Root, operation: str, shape: Shape, key: bytes) -> bytes:
+    """Where entries are for which this stands in the fields of their shape: the digest of all that, in 16 bytes."""
+    digest = _digest_of_shape(root, operation, shape).copy()
+    digest.update(key)
+    return digest.digest()
+
+
+@lru_cache(maxsize=1024)
+def _digest_of_shape(root: Root, operation: str, shape: Shape) -> blake2b:
+    """What the digests of all places of a shape begin with. It is copied, which takes a third of what a new one does."""
+    return blake2b(_encode((root, operation, shape)), digest_size=16)

@@ -12,18 +12,16 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Root, Shape, digest_in_bytes, digest_of
+from shelflife.client.entries import Entry, Root, Shape, key_as_read, place_at
 from shelflife.client.stores import Known, Store
 from shelflife.contract.values import is_carried
-from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, read_at, value_at
+from shelflife.contract.when import WHOLE_REQUEST, mismatch, names_in, read_at, value_at
 
 __all__ = ["ByShape", "ByVerbs", "Finder", "Found", "holding", "place_in", "watched_by"]
 
 _encode = msgspec.json.Encoder().encode
 _OPENS = ord("{")
 """Begins an object. Bytes are searched for a number at once, and for bytes after an exception that nobody sees."""
-
-_OF_TEXT = frozenset({str, type(None)})
 
 
 class Found(msgspec.Struct, gc=False):
@@ -71,42 +69,30 @@ class ByShape(Generic[Kept]):
         self.shape = shape
         self.by_key: dict[bytes, tuple[Kept, ...]] = {}
         joined = "".join(shape)
-        self._has_plain_paths = WHOLE_REQUEST not in shape and "/" not in joined and "~" not in joined
-        self._values_in: Callable[[Fields], Sequence[Any]] = (
-            itemgetter(*shape) if len(shape) > 1 else self._each_in
-        )
+        has_plain_paths = WHOLE_REQUEST not in shape and "/" not in joined and "~" not in joined
+        self._values_in: Callable[[Fields], Sequence[Any]] | None = None
+        """Where the fields are those of the request itself, and there are several: all of them at once."""
+        if has_plain_paths and len(shape) > 1:
+            self._values_in = itemgetter(*shape)
 
     def key_in(self, request: Fields) -> bytes:
         """What a request says that JSON can carry."""
-        values = self._said_in(request)
+        values_in = self._values_in
+        if values_in is not None and type(request) is dict:  # any other mapping may make up what it has not
+            try:
+                values = values_in(request)  # as most have all of them
+            except KeyError:
+                values = [*map(request.get, self.shape)]
+        else:
+            values = [value_at(request, path) for path in self.shape]
         key = _encode(values)
         # the order of fields does not count, nor a null
-        return key if _OPENS not in key else _encode([*map(as_read, values)])
-
-    def place_in(self, request: Fields, root: Root, operation: str) -> bytes:
-        """Where the entries are that have its key."""
-        said = self._said_in(request)
-        if not _OF_TEXT.issuperset(map(type, said)):  # a text is read as it is
-            said = [*map(as_read, said)]
-        return digest_in_bytes(root, operation, dict(zip(self.shape, said, strict=True)))
-
-    def _said_in(self, request: Fields) -> Sequence[Any]:
-        if not self._has_plain_paths:
-            return [value_at(request, path) for path in self.shape]
-        if type(request) is dict:  # any other mapping may make up what it has not
-            try:
-                return self._values_in(request)  # as most have all of them
-            except KeyError:
-                pass
-        return self._each_in(request)
-
-    def _each_in(self, request: Fields) -> Sequence[Any]:
-        return [*map(request.get, self.shape)]
+        return key if _OPENS not in key else key_as_read(values)
 
     def key_of(self, entry: Entry) -> bytes:
         """The key of the requests that an entry is for."""
         when = entry.condition.when
-        return _encode([as_read(when[path]) for path in self.shape])
+        return key_as_read([when[path] for path in self.shape])
 
     def filed(self, entry: Entry) -> tuple[bytes, tuple[str, ...] | None]:
         """That, and the fields of these requests that may bar it."""
@@ -138,7 +124,7 @@ def holding(there: Iterable[Kept], request: Fields) -> list[Kept]:
 
 def place_in(request: Fields, root: Root, operation: str, shape: Shape) -> str:
     """Where entries of a shape are that hold for a request."""
-    return digest_of(root, operation, {path: read_at(request, path) for path in shape})
+    return place_at(root, operation, shape, key_as_read([value_at(request, path) for path in shape])).hex()
 
 
 def _age(one: Found) -> float:

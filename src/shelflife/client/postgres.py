@@ -30,7 +30,7 @@ with needing("postgres"):
 
 __all__ = ["PostgresStore"]
 
-_KIND = Kind("memory", StoreError, 0x5348_4C4D, 3, SCHEMA, begins_anew=True)
+_KIND = Kind("memory", StoreError, 0x5348_4C4D, 4, SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _LOOK = "select {schema}.look($1, $2, $3, $4, $5, $6, $7, $8)"

@@ -16,7 +16,7 @@ from typing import Any
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, roots_in
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, place_at, roots_in
 from shelflife.client.finding import Found, holding
 from shelflife.client.pauses import Pauses
 from shelflife.client.sqlite_diary import SqliteDiary
@@ -103,13 +103,20 @@ class SqliteStore:
             self.diary.close()
 
     def known(self, root: Root) -> Known:
-        with self._file.reading:
-            # here and not in the verbs that follow it: what is known and what is found are to be of one file
-            seen = self._at_hand(is_to_be_there=True)
-            version, of = seen.version_now(), seen.roots.get(root)
-            if of is None or of.version != version:
-                of = self._of(seen, root)
-            return of.known
+        file = self._file
+        try:
+            with file._lock:  # as in `find`
+                seen = self._seen
+                # here and not in the verbs that follow it: what is known and what is found are to be of one file
+                if file.connection(is_to_be_there=True) is not seen.connection:
+                    seen = self._at_hand()
+                version, of = seen.version_now(), seen.roots.get(root)
+                if of is None or of.version != version:
+                    of = self._of(seen, root)
+                return of.known
+        except BaseException as error:
+            file.fail(error, "read")
+            raise
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
@@ -159,17 +166,18 @@ class SqliteStore:
                 key = one.key_in(request)
                 found = one.by_key.get(key)
                 if found is None:
-                    place = one.place_in(request, root, operation)
+                    place = place_at(root, operation, one.shape, key)
                     rows = seen.rows_at(place, of)
                     if rows is None:
-                        rows = seen.cursor.execute(
+                        told = seen.cursor.execute(
                             AT_NOW, (bytearray(place), number_of(root), root)
                         ).fetchall()
                         # Two race here: these looks, and whoever writes. Only the first of all, before which nothing that was kept has
                         # answered, may see another revision: what is kept of the former one says neither what is there nor what is not.
                         is_first = one is next(iter(shapes.values()))
-                        if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=is_first))):
+                        if not (is_just_seen or (told and of.is_as_at(*told[0][2:], is_first=is_first))):
                             return None
+                        rows = [(id, encoded) for id, encoded, *_ in told]
                     found = seen.keep(one, key, place, rows)
                     is_now = True
                 there += found
@@ -196,7 +204,7 @@ class SqliteStore:
             return sum([self._counted(of, root, path_of(root, tag)) for tag in tags])
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._circuit.trying(), self._file.reading:
+        with self._circuit.trying(), self._file._lock:
             of = self._seen.roots.get(root)
             before = _NOT_YET if of is None else of.row
             try:
@@ -213,7 +221,10 @@ class SqliteStore:
     def _carry_out(
         self, connection: sqlite3.Connection, root: Root, revision: int, write: Write
     ) -> Written | None:
-        seen = self._still_seen()
+        seen = self._seen
+        if connection is not seen.connection:
+            seen = self._at_hand()
+        seen.version_now()
         of = self._of(seen, root)
         if of.known.revision != revision:
             return None
@@ -261,9 +272,9 @@ class SqliteStore:
     def _connection(self) -> sqlite3.Connection:
         return self._file.connection()
 
-    def _at_hand(self, *, is_to_be_there: bool = False) -> Seen:
-        """What was seen of the file that is there, as it is or as it was before others wrote to it."""
-        connection, seen = self._file.connection(is_to_be_there=is_to_be_there), self._seen
+    def _at_hand(self) -> Seen:
+        """What was seen of the file that is open, as it is or as it was before others wrote to it."""
+        connection, seen = self._file.connection(), self._seen
         if connection is not seen.connection:
             seen = self._seen = self._begun_anew(connection)
         return seen

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
@@ -188,14 +188,12 @@ class Seen(msgspec.Struct):
     def version_now(self) -> int:
         """The version that the file has now."""
         head = self.head
-        if head is None:
-            (self.version,) = self.cursor.execute(_VERSION).fetchone()
+        if head is not None and head.is_still(self.head_at_version):  # as mostly
             return self.version
-        now = head.read()
-        if not now or now != self.head_at_version:
-            (self.version,) = self.cursor.execute(_VERSION).fetchone()
-            # Two race here: this look, and whoever writes. The head belongs to the version if it was so before and after.
-            self.head_at_version = now if head.read() == now else b""
+        now = b"" if head is None else head.read()
+        (self.version,) = self.cursor.execute(_VERSION).fetchone()
+        # Two race here: this look, and whoever writes. The head belongs to the version if it was so before and after.
+        self.head_at_version = now if head is not None and head.is_still(now) else b""
         return self.version
 
     def note_own_write(self) -> None:
@@ -205,29 +203,32 @@ class Seen(msgspec.Struct):
             if is_next(now, self.head_at_version):  # else somebody has written after it
                 self.head_at_version = now
 
-    def rows_at(self, place: bytes, of: OfRoot) -> list[Sequence[Any]] | None:
+    def rows_at(self, place: bytes, of: OfRoot) -> list[tuple[bytes | None, bytes]] | None:
         """The id and the entry of all that is at a place, if nobody else has written since the root was looked at; None if that is not known.
 
-        Two race here: this look, and whoever writes. It has seen what it was meant to see if the head was so before and after.
+        Two race here: this look, and whoever writes. It has seen what it was meant to see if the head is still so after it: then it was
+        so all the time, for it never comes back to what it was.
         """
         head, before = self.head, self.head_at_version
-        if head is None or not before or of.version != self.version or head.read() != before:
+        if head is None or not before or of.version != self.version:
             return None
         statement = IDS_AT if of.row.gone_count else IDS_OF_ALL_AT
-        rows: list[Sequence[Any]] = self.cursor.execute(statement, (bytearray(place),)).fetchall()
-        return rows if head.read() == before else None
+        rows: list[tuple[bytes | None, bytes]] = self.cursor.execute(
+            statement, (bytearray(place),)
+        ).fetchall()
+        return rows if head.is_still(before) else None
 
     def keep(
-        self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]
+        self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[tuple[bytes | None, bytes]]
     ) -> tuple[Found, ...]:
         """What a look at a place has found: an id and an entry in each row, or none. It is kept."""
         by_key, kept, byte_count = by_shape.by_key, self.kept, 0
         found: tuple[Found, ...] = ()
-        for row in rows:
-            if row[0] is not None:
-                entry = entry_in(place, row[0], row[1])
+        for id, encoded in rows:
+            if id is not None:
+                entry = entry_in(place, id, encoded)
                 found += (Found(entry, watched_by(entry)),)
-                byte_count += len(row[1])
+                byte_count += len(encoded)
         by_key[key] = found
         kept.append((by_key, key, byte_count))
         self.byte_count += byte_count

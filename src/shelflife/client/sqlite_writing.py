@@ -217,7 +217,6 @@ class Change:
         for (operation, shape), count in self._by_shape.items():
             if not count:
                 continue  # what has come has gone in the same write
-            shapes = shapes_in(self._connection, self._of, self._root, operation)
             key, is_left = key_of_shape(operation, shape), True
             if key in counts:
                 counts[key] += count
@@ -226,6 +225,7 @@ class Change:
                     continue  # as mostly
                 del counts[key]
             named = self._root, operation, encode(shape)
+            shapes = shapes_in(self._connection, self._of, self._root, operation)
             if shape not in shapes:
                 held = None if len(counts) < MOST_SHAPES_COUNTED else count
                 if held is None:

@@ -40,7 +40,7 @@ with needing("redis"):
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 4
+_FORMAT = 5
 _FEW_HOURS = 48
 """Of a diary they are asked for by name: a search goes through all keys that there are."""
 
