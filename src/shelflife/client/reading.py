@@ -15,7 +15,7 @@ from shelflife.client.asking import Reply
 from shelflife.contract.cells import size_of
 from shelflife.contract.compact import CompactSuggestion, expanded
 from shelflife.contract.errors import BadMessage, ContractError
-from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
+from shelflife.contract.messages import ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_suggestion_names, check_versions, is_version, shown
 from shelflife.contract.positions import AT_HEADER, Account, MovedRules, MovedTable, Named, Position
 from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStatement, Statement
@@ -33,6 +33,7 @@ from shelflife.contract.versions import Versions
 __all__ = [
     "JSON_TYPE",
     "OF_NO_STATE",
+    "ChangesSince",
     "Contract",
     "is_in_body",
     "read_account",
@@ -106,6 +107,13 @@ class _Where(msgspec.Struct):
     to: str
 
 
+class ChangesSince(msgspec.Struct, frozen=True):
+    """What has happened to each part that was asked about. The versions of all others, which an answer has too, are not even read."""
+
+    tables: dict[str, TableChanges]
+    rules: RulesChanges | UnsetType = UNSET
+
+
 _decode_where = msgspec.json.Decoder(_Where).decode
 _decode_whole = msgspec.json.Decoder(str | Account).decode
 _NONE = Contract()
@@ -135,12 +143,15 @@ def read_contract(
     is_object = reply.body.startswith(b"{") or reply.body.lstrip()[:1] == b"{"
     if "content-type" not in headers and is_object and in_headers is _NONE:
         raise BadMessage("the reply does not say what its body is: give its headers with it")
-    if not (is_json and reply.whole and is_object) or _is_left_alone(in_headers, operation):
+    is_left_alone = in_headers is not _NONE and _is_left_alone(in_headers, operation)
+    if not (is_json and reply.whole and is_object) or is_left_alone:
         return None if in_headers is _NONE else in_headers
     envelope = _decoded(reply.body, _Envelope, "the contract of the response")
-    account = in_headers.account or _account_of(bytes(envelope.at))
-    tables = bytes(envelope.table_versions)
-    versions = _versions(_tables_in(tables), envelope.rules_version or None) if tables else None
+    account, versions = in_headers.account, None
+    if account is None and envelope.at:
+        account = _account_of(bytes(envelope.at))
+    if envelope.table_versions:
+        versions = _versions(_tables_in(bytes(envelope.table_versions)), envelope.rules_version or None)
     if account is None and versions is None:
         return OF_NO_STATE if envelope.recovery_feedback else None
     if not envelope.recovery_feedback:
@@ -174,8 +185,6 @@ def _is_left_alone(in_headers: Contract, operation: str) -> bool:
 
 def _account_of(told: bytes) -> Account | None:
     """What a response says of its position; None when that names none, and so is a member of the API's own."""
-    if not told:
-        return None
     try:
         where = _decode_whole(told)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -217,7 +226,7 @@ def _within(account: _Account, byte_count: int) -> _Account:
 
     `byte_count` is how long it was: each change has a byte at least, so that most need not be counted.
     """
-    if (account.since and Named.from_header(account.since) is None) or len(account.state) > _LONGEST_NAME:
+    if (account.since and not Named.is_base(account.since)) or len(account.state) > _LONGEST_NAME:
         raise BadMessage(_MALFORMED_POSITION)
     if account.moved is UNSET:
         return account
@@ -261,12 +270,12 @@ def read_state(body: bytes) -> Versions:
     return _versions(_checked(state.table_versions), state.rules_version or None)
 
 
-def read_changes(body: bytes, since: Versions) -> Changes:
+def read_changes(body: bytes, since: Versions) -> ChangesSince:
     """What the answer of `GET /contract/changes` says about the versions that were asked about, and no more.
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    changes = _decoded(body, Changes, "the answer")
+    changes = _decoded(body, ChangesSince, "the answer")
     tables = {
         table: _bounded(
             _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
@@ -277,7 +286,7 @@ def read_changes(body: bytes, since: Versions) -> Changes:
     rules: RulesChanges | UnsetType = UNSET
     if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
         rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
-    return msgspec.structs.replace(changes, tables=tables, rules=rules)
+    return ChangesSince(tables, rules)
 
 
 def read_signed_statement(body: bytes) -> SignedStatement:
@@ -304,7 +313,7 @@ def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
-        message: _Message = _decoder_of(form).decode(body)
+        message: _Message = (_decoders.get(form) or _decoder_of(form)).decode(body)
         return message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
@@ -315,9 +324,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 def _decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
     """One for each form, for it takes as long to make as to decode with."""
-    decoder = _decoders.get(form)
-    if decoder is None:
-        decoder = _decoders[form] = msgspec.json.Decoder(form)
+    decoder = _decoders[form] = msgspec.json.Decoder(form)
     return decoder
 
 

@@ -16,7 +16,7 @@ from shelflife.client.positions import Place
 from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, LosesWrites, Store, StoreError, Write, Written
-from shelflife.client.strategies import SUSPECT, Strategy, table_tag
+from shelflife.client.strategies import RULES, SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.forks import Locking
 
@@ -264,11 +264,8 @@ class Shelf:
         return Wanted(root, operation, places_of(operation, request), tags)
 
     def known(self, root: Root) -> Known:
-        """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
-        known = self.store.known(root)
-        if self._losing is not None and self._losing.set_backs:
-            self._heed_set_backs(self._losing, root)
-        return known
+        """What the store has on record of a server."""
+        return self.on_record(root)[0]
 
     def _heed_set_backs(self, losing: LosesWrites, root: Root) -> None:
         set_back_count = losing.set_backs.get(root, 0)
@@ -278,23 +275,27 @@ class Shelf:
             self.telling.store_has_lost(f"the memory {losing.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
-        """The same, with what is known under this strategy.
+        """The same, with what is known under this strategy. A store that has lost writes leaves the server in doubt: what they dropped may be
+        back.
 
         A guess spares a store of another machine a look, and may have passed. What was decided by it counts once it is written, or if it
         `is_still` so.
         """
-        guess = None
+        known = None
         if is_guess and self._remote is not None and self.words is None:
-            guess = self._remote.guessed(root)
-        known = guess or self.known(root)
+            known = self._remote.guessed(root)
+        if known is None:
+            known = self.store.known(root)
+            if self._losing is not None and self._losing.set_backs:
+                self._heed_set_backs(self._losing, root)
         knowledge = known.knowledge
         return known, knowledge if knowledge.strategy == self._strategy_name else self.known_here(knowledge)
 
-    def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
-        """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""
+    def is_still(self, root: Root, known: Known, parts: Iterable[str] = ()) -> bool:
+        """Whether what was guessed is on record. Where that takes a look, it counts what depends on the tables among these parts too."""
         if self._remote is None:
             return True
-        return self._remote.is_still(root, known.revision, [table_tag(table) for table in tables])
+        return self._remote.is_still(root, known.revision, [table_tag(one) for one in parts if one != RULES])
 
     def knowing(self, root: Root) -> Knowledge:
         """What is known of a server, for whoever deals with a store that does not say."""
