@@ -6,7 +6,6 @@ dictionaries takes ten times as long, and is done as others come: two for each. 
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import attrgetter
 from typing import TypeVar
@@ -231,7 +230,7 @@ class _Held:
         shaped.held_count += 1
         self._held_count += 1
         if before is None and self._by_use is not None:
-            heappush(self._by_use, (kept.used, id))
+            self._by_use.append((kept.used, id))  # nothing was used later, so this is its place in the heap
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
@@ -242,6 +241,8 @@ class _Held:
         return tagged
 
     def _longest_unused(self) -> _Kept:
+        from heapq import heapify, heappop, heappush  # which a memory does without that is never full
+
         if self._by_use is None or len(self._by_use) > 2 * self._held_count:  # most of it has gone
             self._by_use = [(kept.used, kept.entry.id) for kept in self.living()]
             heapify(self._by_use)

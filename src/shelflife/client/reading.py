@@ -18,7 +18,6 @@ from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_suggestion_names, check_versions, is_version, shown
 from shelflife.contract.positions import AT_HEADER, Account, MovedRules, MovedTable, Named, Position
-from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStatement, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -35,13 +34,13 @@ __all__ = [
     "OF_NO_STATE",
     "ChangesSince",
     "Contract",
+    "checked_account",
+    "decoded",
     "is_in_body",
     "read_account",
     "read_changes",
     "read_contract",
-    "read_signed_statement",
     "read_state",
-    "read_statement",
 ]
 
 _LARGEST_BODY = 4 * 1024 * 1024
@@ -55,10 +54,6 @@ _LONGEST_NAME = 64
 _LARGEST_STAMP_KEPT = 64 * 1024
 _CACHED = ("GET", "HEAD")
 _MALFORMED_POSITION = "the position is malformed"
-_SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
-
-_LOG = re.compile(r"[!-~]{1,128}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _Message = TypeVar("_Message")
 _Account = TypeVar("_Account", bound=Account)
@@ -146,7 +141,7 @@ def read_contract(
     is_left_alone = in_headers is not _NONE and _is_left_alone(in_headers, operation)
     if not (is_json and reply.whole and is_object) or is_left_alone:
         return None if in_headers is _NONE else in_headers
-    envelope = _decoded(reply.body, _Envelope, "the contract of the response")
+    envelope = decoded(reply.body, _Envelope, "the contract of the response")
     account, versions = in_headers.account, None
     if account is None and envelope.at:
         account = _account_of(bytes(envelope.at))
@@ -199,7 +194,7 @@ def _check_malformed_account(told: bytes) -> None:
     """`BadMessage` when it names a position all the same."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         if Position.from_text(_decode_where(told).to) is not None:
-            _decoded(told, Account, "the position")
+            decoded(told, Account, "the position")
 
 
 def _brief_account(text: str) -> Account | None:
@@ -211,10 +206,10 @@ def _brief_account(text: str) -> Account | None:
 
 def read_account(body: bytes) -> Account:
     """What a server says of where it is in its log: in a response, in an answer or in an event; `BadMessage` when it is malformed."""
-    return _checked_account(_decoded(body, Account, "the position"), len(body))
+    return checked_account(decoded(body, Account, "the position"), len(body))
 
 
-def _checked_account(account: _Account, byte_count: int) -> _Account:
+def checked_account(account: _Account, byte_count: int) -> _Account:
     """The same with nothing in it that no honest server sends."""
     if Position.from_text(account.to) is None:
         raise BadMessage(_MALFORMED_POSITION)
@@ -266,7 +261,7 @@ def _moved_within(moved: _MovedOne, lists: tuple[Any, ...]) -> _MovedOne:
 
 def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
-    state = _decoded(body, ContractState, "the state")
+    state = decoded(body, ContractState, "the state")
     return _versions(_checked(state.table_versions), state.rules_version or None)
 
 
@@ -275,7 +270,7 @@ def read_changes(body: bytes, since: Versions) -> ChangesSince:
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    changes = _decoded(body, ChangesSince, "the answer")
+    changes = decoded(body, ChangesSince, "the answer")
     tables = {
         table: _bounded(
             _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
@@ -289,27 +284,8 @@ def read_changes(body: bytes, since: Versions) -> ChangesSince:
     return ChangesSince(tables, rules)
 
 
-def read_signed_statement(body: bytes) -> SignedStatement:
-    """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
-    answer = _decoded(body, SignedStatement, "the signed statement")
-    if len(answer.endorsements) > MOST_ENDORSEMENTS:
-        raise BadMessage("the signed statement has too many endorsements")
-    keys = (answer.key, *(key for one in answer.endorsements for key in (one.key, one.by)))
-    signatures = (answer.signature, *(one.signature for one in answer.endorsements))
-    if not all(map(KEY.fullmatch, keys)) or not all(map(_SIGNATURE.fullmatch, signatures)):
-        raise BadMessage("the signed statement has a key or a signature that is none")
-    return answer
-
-
-def read_statement(text: str) -> Statement:
-    """What a text says that was signed; `BadMessage` when it is no statement."""
-    statement = _decoded(text.encode(), Statement, "the statement")
-    if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
-        raise BadMessage("the statement names no log, or has no digest")
-    return _checked_account(statement, len(text))
-
-
-def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
+def decoded(body: bytes, form: type[_Message], what: str) -> _Message:
+    """A message of a server; `BadMessage` when it does not have this form, or is too large."""
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
@@ -349,7 +325,7 @@ def _tables_in(told: bytes) -> Mapping[str, str]:
 
 @lru_cache(maxsize=16)
 def _kept_tables_in(told: bytes) -> Mapping[str, str]:
-    return _checked_as_before(_decoded(told, dict[str, str], "the contract of the response"))
+    return _checked_as_before(decoded(told, dict[str, str], "the contract of the response"))
 
 
 @lru_cache(maxsize=16)  # a header has some kilobytes at most
@@ -391,7 +367,7 @@ def _checked(tables: Mapping[str, str], rules: str | None = None) -> Mapping[str
 def _read_suggestions(feedback: msgspec.Raw, request: Mapping[str, Any] | None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
     try:
-        each = _decoded(bytes(feedback), _Feedback, "the feedback").suggestions
+        each = decoded(bytes(feedback), _Feedback, "the feedback").suggestions
     except BadMessage as error:
         return Contract(faults=(str(error),))
     suggestions, faults = [], []
@@ -409,10 +385,10 @@ def _read_suggestion(raw: bytes, request: Mapping[str, Any] | None) -> Suggestio
     """One suggestion. It may be in the compact form where the request is given, and is when it has `on`."""
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
-    if request is not None and bytes(_decoded(raw, _Form, "it").on):
-        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), request)
+    if request is not None and bytes(decoded(raw, _Form, "it").on):
+        suggestion = expanded(decoded(raw, CompactSuggestion, "it"), request)
     else:
-        suggestion = _decoded(raw, Suggestion, "it")
+        suggestion = decoded(raw, Suggestion, "it")
     (tables, cells), rules = suggestion.grounds, suggestion.rules or ()
     check_suggestion_names(suggestion.type, (*tables, *rules))
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}

@@ -2,23 +2,25 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of
 from shelflife.client.finding import ByVerbs, Finder, Found
 from shelflife.client.moments import InMoments, Remote
 from shelflife.client.positions import Place
-from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, LosesWrites, Store, StoreError, Write, Written
 from shelflife.client.strategies import RULES, SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.forks import Locking
+
+if TYPE_CHECKING:
+    from shelflife.client.seen import Wanted
 
 __all__ = ["Dealing", "Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
@@ -243,25 +245,21 @@ class Shelf:
             roots=knowledge.roots,
         )
 
-    def moment(self, wanted: Wanted | None) -> AbstractContextManager[None]:
+    def moment(self, wanted: "Wanted | None") -> AbstractContextManager[None]:
         """For as long as it lasts, this thread sees a store of another machine as it is at one time."""
         return _ANY_TIME if self._remote is None else self._remote.moment(wanted)
 
     def in_moments(
-        self, steps: Generator[Step, Reply | None, Outcome], wanted: Wanted | None = None
+        self, steps: Generator[Step, Reply | None, Outcome], wanted: "Wanted | None" = None
     ) -> Generator[Step, Reply | None, Outcome]:
         """The same for each of some steps."""
         return steps if self._remote is None else InMoments(steps, self._remote.moment, wanted)
 
     def wanted(
         self, root: Root, operation: str, request: Fields, tags: tuple[str, ...] = ()
-    ) -> Wanted | None:
+    ) -> "Wanted | None":
         """What is looked at for a request, and counted, for a store that fetches all of it at once."""
-        if self._remote is None:
-            return None
-        with suppress(ValueError):  # of an address that is none, of which nothing is looked at
-            root = root_at(root)
-        return Wanted(root, operation, places_of(operation, request), tags)
+        return None if self._remote is None else self._remote.wanted(root, operation, request, tags)
 
     def known(self, root: Root) -> Known:
         """What the store has on record of a server."""
