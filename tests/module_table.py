@@ -18,6 +18,7 @@ FROM_THE_BOTTOM = (
     "fingerprints",
     "function_sources",
     "habit_forms",
+    "histories",
     "habits",
     "outlooks",
     "policy_code",

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.habit_forms import Bursts
-from shelflife.habits import LEAST_SEEN, MOST_SEEN, Habit, Histories, Seen
+from shelflife.habits import Habit
+from shelflife.histories import LEAST_SEEN, MOST_SEEN, Histories, Seen
 
 GAP = 24.0
 

@@ -86,6 +86,13 @@ def test_importing_the_package_does_no_work(run):
     assert outcome.stdout.split() == ["shelflife"]
 
 
+def test_importing_the_client_brings_nothing_that_only_some_memories_need(run):
+    of_some = {f"shelflife.{name}" for name in ("client.seen", "client.sqlite", "contract.signed", "habits")}
+    imported = run("import shelflife.client; print(*sys.modules)").stdout.split()
+    assert "shelflife.client.memory" in imported
+    assert of_some.isdisjoint(imported)
+
+
 @pytest.mark.parametrize(
     ("modules", "needed"),
     [

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import msgspec
 
@@ -27,22 +27,14 @@ from shelflife.habit_forms import (
     Regular,
     mass_of,
 )
+from shelflife.histories import LEAST_SEEN, MOST_SEEN, Seen
 
-__all__ = ["LEAST_SEEN", "MOST_SEEN", "Habit", "Histories", "Kind", "Seen", "changed_names"]
-
-LEAST_SEEN = 3
-"""Of what was seen to change less often nothing is said: whatever gaps follow, they have not shown yet."""
+__all__ = ["Habit", "Kind"]
 
 Kind = Literal["regular", "in bursts", "after another", "no pattern", "too little seen"]
 """What is said of something to people, where it is as good as certain."""
 
-MOST_SEEN = 48
-"""Of each thing so many changes are kept, the last ones: some bursts of them, where changes come in bursts."""
-
-_MOST_SEEN_OF_ALL = 1_000
 _MOST_LEADERS = 2
-_MOST_PARTS = 64
-"""A thing of which more parts have changed at once was made anew: that says nothing of single parts."""
 
 _AS_GOOD_AS_CERTAIN = 0.9
 _NEGLIGIBLE = 7.0
@@ -72,88 +64,9 @@ _FOLLOWS = (0.6, 0.95)
 """How many of the leader's changes are followed."""
 
 
-class Seen(NamedTuple):
-    """A change that took place between two looks."""
-
-    after: float
-    by: float
-
-
-class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
-    """When each of several things was seen to change, by looks that are at all of them at once. A part of a thing is named `thing:part`."""
-
-    since: float
-    """The first look."""
-
-    seen: dict[str, tuple[Seen, ...]] = {}
-    """Of what has changed, by name; the one that changed last comes last."""
-
-    @property
-    def looked_at(self) -> float:
-        """The last look that is on record: the first, or one by which something was seen to have changed."""
-        return next(reversed(self.seen.values()))[-1].by if self.seen else self.since
-
-    def after(self, changed: Iterable[str], looked_at: float, now: float) -> Self:
-        """With what has changed between the last look and this one. Of each the last changes are kept, and of all those that changed last.
-
-        What was seen later than now was seen by a clock that has been set back since: it is left out.
-        """
-        if now < self.looked_at:
-            return self._until(now).after(changed, min(looked_at, now), now)
-        seen = dict(self.seen)
-        for name in changed:
-            seen[name] = (*seen.pop(name, ()), Seen(max(self.since, looked_at), now))[-MOST_SEEN:]
-        excess = sum(map(len, seen.values())) - _MOST_SEEN_OF_ALL
-        while excess > 0:
-            excess -= len(seen.pop(next(iter(seen))))
-        return type(self)(self.since, seen)
-
-    def _until(self, now: float) -> Self:
-        """What was seen by then."""
-        kept = {name: tuple(one for one in changes if one.by <= now) for name, changes in self.seen.items()}
-        by_last = sorted(((name, changes) for name, changes in kept.items() if changes), key=_last_by)
-        return type(self)(min(self.since, now), dict(by_last))
-
-    def chance(self, name: str, known_at: float, now: float) -> float:
-        """That one of them has changed since it was last known to be as it is known; 0 where too little was seen to say.
-
-        A part that was seldom seen to change goes by what it is a part of, and by its share of what changes there.
-        """
-        own = self.habit_of(name).chance(known_at, now)
-        if own is not None:
-            return own
-        whole = name.partition(":")[0]
-        seen, of_all = self.seen.get(name), self.seen.get(whole, ())
-        if not seen or len(of_all) < LEAST_SEEN:
-            return 0.0
-        share = sum(one.by >= of_all[0].by for one in seen) / len(of_all)
-        return share * (self.habit_of(whole).chance(known_at, now) or 0.0)
-
-    def habit_of(self, name: str) -> "Habit":
-        """How one of them changes, which may follow another of its kind. It is worked out once."""
-        habits = vars(self).setdefault("habits", {})
-        if name not in habits:
-            seen = self.seen.get(name, ())
-            kind = name.partition(":")[1]
-            others = {
-                other: changes
-                for other, changes in self.seen.items()
-                if other != name and other.partition(":")[1] == kind and len(changes) >= LEAST_SEEN
-            }
-            habits[name] = Habit(self.since, seen, others)
-        habit: Habit = habits[name]
-        return habit
-
-
 def _still(form: Form, gap: float, follows: float) -> float:
     """How likely it is that nothing has come by then, where something comes at all so often."""
     return 1 - follows + follows * math.exp(-form.hazard(gap))
-
-
-def changed_names(thing: str, parts: Iterable[str]) -> list[str]:
-    """The names under which it is kept that a thing has changed, with some of its parts."""
-    named = [f"{thing}:{part}" for part in parts]
-    return [thing, *(named if len(named) <= _MOST_PARTS else ())]
 
 
 class _Guess(msgspec.Struct, frozen=True):
@@ -439,10 +352,6 @@ def _usual(gaps: Sequence[tuple[float, float]]) -> float:
     """The gap in the middle, by where it is most likely to end."""
     middles = sorted((least + most) / 2 for least, most in gaps)
     return middles[len(middles) // 2]
-
-
-def _last_by(item: tuple[str, tuple[Seen, ...]]) -> float:
-    return item[1][-1].by
 
 
 def _gap(earlier: Seen, later: Seen) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from shelflife.habits import Habit, Histories, Kind
+from shelflife.habits import Habit, Kind
+from shelflife.histories import Histories
 
 __all__ = ["CONFIDENCE", "Due", "Outlook", "outlooks"]
 

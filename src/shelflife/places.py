@@ -9,8 +9,8 @@ __all__ = ["POSTGRES", "Place", "place_of", "split_address"]
 
 POSTGRES = ("postgresql", "postgres")
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_MEANT_AS_ADDRESS = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:.*@", re.DOTALL)
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*"
+_MEANT_AS_ADDRESS = r"(?s)\s*[A-Za-z][A-Za-z0-9+.-]+:.*@"
 """A file is hardly called so, and an address with a slash too few is."""
 
 
@@ -27,14 +27,14 @@ class Place(NamedTuple):
 def place_of(where: str | PathLike[str], what: str, schemes: tuple[str, ...], shown: str) -> Place:
     """The place that a word names. `ValueError` when `what` cannot be there; `shown` says with what its address may begin."""
     scheme, separator, rest = fspath(where).partition("://")
-    if not separator and not _MEANT_AS_ADDRESS.match(scheme):
+    if not separator and not re.match(_MEANT_AS_ADDRESS, scheme):
         return Place("", scheme)
     scheme = scheme.strip().lower()
     if separator and scheme in schemes:
         return Place(scheme, f"{scheme}://{rest}")
     if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return Place("", unquote(rest[1:]))
-    named = f"{scheme}://" if separator and _SCHEME.fullmatch(scheme) else "this"
+    named = f"{scheme}://" if separator and re.fullmatch(_SCHEME, scheme) else "this"
     raise ValueError(
         f"{named} is not where a {what} can be; give a file, or an address that begins with {shown}"
     )

@@ -11,7 +11,7 @@ import redis
 
 from shelflife.cli import main
 from shelflife.client import Knowledge, SqliteStore, Write
-from shelflife.habits import Histories, Seen
+from shelflife.histories import Histories, Seen
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.logs import log_at
 from tests.client.entries import entry, filed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Call, Forecast, Guard, Memory, Question, Reply, exchange
-from shelflife.habits import MOST_SEEN
+from shelflife.histories import MOST_SEEN
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, GOVERNED
 from tests.client.agents import Clock

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from shelflife.habits import Histories
+from shelflife.histories import Histories
 from shelflife.lab.ways_to_ask import conduct_of, foresight_of
 
 

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client.reading import read_signed_statement, read_statement
+from shelflife.client.statements import read_signed_statement, read_statement
 from shelflife.contract import Rule
 from shelflife.contract.positions import Named, Position
 from shelflife.contract.signed import statement_input

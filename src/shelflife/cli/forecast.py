@@ -15,7 +15,7 @@ from shelflife.cli.tables import print_table, printable
 from shelflife.client import SqliteStore, StoreError
 from shelflife.client.entries import is_below
 from shelflife.client.opening import is_file
-from shelflife.habits import Histories, changed_names
+from shelflife.histories import Histories, changed_names
 from shelflife.outlooks import CONFIDENCE, Outlook, outlooks
 
 __all__ = ["add_to"]

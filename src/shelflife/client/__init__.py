@@ -13,7 +13,7 @@ from shelflife.client.memory import Memory
 from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
-from shelflife.habits import Histories, Seen
+from shelflife.histories import Histories, Seen
 
 if TYPE_CHECKING:
     from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, for_planner, memory_block

@@ -187,21 +187,21 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self._left_s = _LONGEST_ASKING_S
+        self.left_s = _LONGEST_ASKING_S
         self._begun_at = 0.0
 
     def __bool__(self) -> bool:
         """Whether any is left."""
-        return self._left_s > 0
+        return self.left_s > 0
 
     def __enter__(self) -> float:
         """While a server is asked. Gives the moment of the monotonic clock at which it is given up."""
         self._begun_at = time.monotonic()
-        return self._begun_at + self._left_s
+        return self._begun_at + self.left_s
 
     def __exit__(self, *_: object) -> None:
-        self._left_s -= time.monotonic() - self._begun_at
-        if not self:
+        self.left_s -= time.monotonic() - self._begun_at
+        if self.left_s <= 0:
             _log.warning("a server is given up that has not answered within %g seconds", _LONGEST_ASKING_S)
 
 
@@ -249,7 +249,7 @@ async def driven_async(
     patience = Patience()
     go_on: Callable[[Any], Step] = steps.send
     value: object = None
-    with closing(steps):
+    try:
         while True:
             now, first = first, None
             if now is None:
@@ -261,6 +261,8 @@ async def driven_async(
                 go_on, value = steps.send, await _reply_to(now.value, answer, patience)
             except Exception as error:  # noqa: BLE001
                 go_on, value = steps.throw, error
+    finally:
+        steps.close()
 
 
 class Advanced(msgspec.Struct, frozen=True):
@@ -310,8 +312,8 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if not patience:
         return None
     try:
-        with patience as until:
-            asked: Any = step._replace(within_s=until - time.monotonic())
+        with patience:
+            asked: Any = Question(step.url, step.body, step.headers, patience.left_s)
             reply = answer(asked)
             told = reply if type(reply) is Reply else _checked(await _within(asked.within_s, reply))
         if told is not None:

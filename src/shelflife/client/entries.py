@@ -14,7 +14,7 @@ from shelflife.contract.cells import Cells, rows_of_cells
 from shelflife.contract.names import shown
 from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, read_at, value_at
-from shelflife.habits import Histories
+from shelflife.histories import Histories
 
 try:  # as `hashlib` has it, which brings OpenSSL along: a twentieth of the import of the client
     from _blake2 import blake2b

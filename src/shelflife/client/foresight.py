@@ -8,7 +8,7 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.contract.positions import Moved
-from shelflife.habits import Histories, changed_names
+from shelflife.histories import Histories, changed_names
 
 __all__ = ["Forecast", "Foresight", "Lookout", "chance_of"]
 

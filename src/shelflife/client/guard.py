@@ -27,8 +27,8 @@ def _is_all_of(pattern: str, text: str) -> bool:
     return _compiled(pattern).fullmatch(text) is not None
 
 
-_NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAME = partial(_is_all_of, r"(?!__)[A-Za-z0-9_.-]+")
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _CREDENTIAL = partial(
     _is_all_of,
     r"(password|passwd|pwd|passphrase|passcode|pin|otp|totp|mfa|cvv|cvc|csc|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer"
@@ -170,9 +170,9 @@ def _suspicion(name: str, remedy: str) -> str | None:
 
     `remedy` says how the user allows what is the caller's; it is empty where that is allowed.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME(name):
         return "is no plain name"
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _compiled(_WORD).findall(name)]
     terms = (*words, *map("".join, pairwise(words)))
     last = words[-1] if words else ""
     if words == ["token"] or any(map(_CREDENTIAL, terms)):

@@ -6,7 +6,6 @@ dictionaries takes ten times as long, and is done as others come: two for each. 
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import attrgetter
 from typing import TypeVar
@@ -47,12 +46,15 @@ class _Shaped(ByShape["_Kept"]):
 
 
 class _Kept(Found, kw_only=True, gc=True):
-    """An entry, as it is filed. Its tags lead back to it, which is the collector's business."""
+    """An entry, as it is filed. Its tags lead back to it, which is the collector's business.
 
-    place: str
-    slot: str
+    What is looked at when it is found, or goes, comes first: then it is mostly in one line of the processor's cache.
+    """
+
     tags: tuple[_Tagged, ...]
     shaped: _Shaped
+    place: str
+    slot: str
     key: bytes
 
 
@@ -105,15 +107,15 @@ class InProcessStore(Locking):
 
     def count(self, root: Root, *tags: str) -> int:
         with self._lock:
-            by_tag = self._of(root).by_tag
+            by_tag = self._roots.get(root, _NOTHING).by_tag
             return sum([by_tag[tag].count for tag in tags if tag in by_tag])
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._lock:
-            if self.known(root).revision != revision:
+            held = self._roots.get(root)
+            if (_NOTHING if held is None else held).known.revision != revision:
                 return None
             try:
-                held = self._roots.get(root)
                 if held is None:
                     held = self._roots[root] = _Held()
                 held.known = Known(write.knowledge, next(self._revisions))
@@ -228,7 +230,7 @@ class _Held:
         shaped.held_count += 1
         self._held_count += 1
         if before is None and self._by_use is not None:
-            heappush(self._by_use, (kept.used, id))
+            self._by_use.append((kept.used, id))  # nothing was used later, so this is its place in the heap
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
@@ -239,6 +241,8 @@ class _Held:
         return tagged
 
     def _longest_unused(self) -> _Kept:
+        from heapq import heapify, heappop, heappush  # which a memory does without that is never full
+
         if self._by_use is None or len(self._by_use) > 2 * self._held_count:  # most of it has gone
             self._by_use = [(kept.used, kept.entry.id) for kept in self.living()]
             heapify(self._by_use)

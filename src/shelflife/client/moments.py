@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from shelflife.client.asking import Fields
 from shelflife.client.entries import Root
-from shelflife.client.seen import Wanted
 from shelflife.client.stores import Known
+
+if TYPE_CHECKING:
+    from shelflife.client.seen import Wanted
 
 __all__ = ["InMoments", "Remote"]
 
@@ -28,7 +31,11 @@ class Remote(ABC):
     """How often a lower revision has shown that the engine has lost writes."""
 
     @abstractmethod
-    def moment(self, wanted: Wanted | None = None) -> AbstractContextManager[None]:
+    def wanted(self, root: Root, operation: str, request: Fields, tags: tuple[str, ...]) -> "Wanted":
+        """What is looked at for a request, and counted."""
+
+    @abstractmethod
+    def moment(self, wanted: "Wanted | None" = None) -> AbstractContextManager[None]:
         """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
 
     @abstractmethod
@@ -46,8 +53,8 @@ class InMoments(Generator[Step, Reply, Outcome]):
     def __init__(
         self,
         steps: Generator[Step, Reply, Outcome],
-        moment: Callable[[Wanted | None], AbstractContextManager[None]],
-        wanted: Wanted | None,
+        moment: "Callable[[Wanted | None], AbstractContextManager[None]]",
+        wanted: "Wanted | None",
     ) -> None:
         """`wanted` is what the first moment is about."""
         self._steps = steps

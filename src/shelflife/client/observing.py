@@ -43,7 +43,6 @@ from shelflife.client.steps import (
     follow,
 )
 from shelflife.client.stores import Known, StoreError, Write
-from shelflife.client.strategies import RULES
 from shelflife.client.writing import Writing
 from shelflife.contract import AskFixes, BadMessage
 from shelflife.contract.names import shown
@@ -163,7 +162,11 @@ class Observing(Forked):
             events = shelf.telling.tell_unjudged(exchange)
         try:
             contract = read_contract(reply, exchange.request, exchange.operation)
-            rooted = exchange if contract is None else self._rooted(exchange)
+            rooted = (
+                exchange
+                if contract is None or exchange.path is None
+                else self._rooted(exchange, exchange.path)
+            )
         except BadMessage as error:
             if shelf.knows_of(exchange.root):
                 shelf.doubts.add(exchange.root)
@@ -233,18 +236,16 @@ class Observing(Forked):
             return None
         return knowledge.place.at if self._shelf.word_about(root).is_its_own else None
 
-    def _rooted(self, exchange: Exchange) -> Exchange:
+    def _rooted(self, exchange: Exchange, path: str) -> Exchange:
         """The exchange with the contract that its reply is of. `BadMessage` when the reply speaks for another one."""
-        if exchange.path is None:
-            return exchange
         told = exchange.reply.headers.get(ROOT_HEADER.lower(), "")
         try:
-            path = urlsplit(told).path.rstrip("/")
+            root = urlsplit(told).path.rstrip("/")
         except ValueError:  # of a host that is none
             raise BadMessage(f"{ROOT_HEADER} is {shown(told)}, which is no address") from None
-        if path and not is_below(exchange.path, path):
-            raise BadMessage(f"the reply is of a contract at {shown(path)}, which the request was not for")
-        return exchange._replace(root=self._shelf.root_told(exchange.root, exchange.path, path))
+        if root and not is_below(path, root):
+            raise BadMessage(f"the reply is of a contract at {shown(root)}, which the request was not for")
+        return exchange._replace(root=self._shelf.root_told(exchange.root, path, root))
 
     def _looking_for(self, root: Root) -> Steps[list[Event]]:
         """Forget a root where no contract lives, or none any more. A reply had told of it, and one to a request below it is of another.
@@ -290,16 +291,18 @@ class Observing(Forked):
     def _is_known(self, root: Root, contract: Contract, knowledge: Knowledge) -> bool:
         """Whether a reply is of the very state that is known, and there is nothing in it to learn. Most are: what follows is nothing."""
         shelf, place = self._shelf, knowledge.place
-        if contract.suggestions or contract.faults or place.doubt or root in shelf.doubts or shelf.words:
+        if contract.suggestions or contract.faults or place.doubt or shelf.words:
             return False
-        if contract.account is not None:
-            return contract.account.to == place.at
-        if place.at is not None:
-            return knowledge.state_tag is not None and contract.state_name == knowledge.state_tag
         said, tag = contract.versions, contract.state_tag
-        if said is None:
-            return tag is not None and tag == knowledge.state_tag
-        return bool(said.tables) and said == knowledge.versions and tag in (None, knowledge.state_tag)
+        if contract.account is not None:
+            is_known = contract.account.to == place.at
+        elif place.at is not None:
+            is_known = knowledge.state_tag is not None and contract.state_name == knowledge.state_tag
+        elif said is None:
+            is_known = tag is not None and tag == knowledge.state_tag
+        else:
+            is_known = bool(said.tables) and said == knowledge.versions and tag in (None, knowledge.state_tag)
+        return is_known and root not in shelf.doubts
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
@@ -566,8 +569,7 @@ class Observing(Forked):
                             return
                         is_guess = False
                         continue
-                moved_tables = [part for part in movement.parts if part != RULES]
-                if is_guess and not shelf.is_still(root, known, moved_tables):
+                if is_guess and not shelf.is_still(root, known, movement.parts):
                     is_guess = False
                     continue
                 while_asking.begin()

@@ -15,10 +15,9 @@ from shelflife.client.asking import Reply
 from shelflife.contract.cells import size_of
 from shelflife.contract.compact import CompactSuggestion, expanded
 from shelflife.contract.errors import BadMessage, ContractError
-from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
+from shelflife.contract.messages import ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_suggestion_names, check_versions, is_version, shown
 from shelflife.contract.positions import AT_HEADER, Account, MovedRules, MovedTable, Named, Position
-from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStatement, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -33,14 +32,15 @@ from shelflife.contract.versions import Versions
 __all__ = [
     "JSON_TYPE",
     "OF_NO_STATE",
+    "ChangesSince",
     "Contract",
+    "checked_account",
+    "decoded",
     "is_in_body",
     "read_account",
     "read_changes",
     "read_contract",
-    "read_signed_statement",
     "read_state",
-    "read_statement",
 ]
 
 _LARGEST_BODY = 4 * 1024 * 1024
@@ -54,10 +54,6 @@ _LONGEST_NAME = 64
 _LARGEST_STAMP_KEPT = 64 * 1024
 _CACHED = ("GET", "HEAD")
 _MALFORMED_POSITION = "the position is malformed"
-_SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
-
-_LOG = re.compile(r"[!-~]{1,128}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _Message = TypeVar("_Message")
 _Account = TypeVar("_Account", bound=Account)
@@ -106,6 +102,13 @@ class _Where(msgspec.Struct):
     to: str
 
 
+class ChangesSince(msgspec.Struct, frozen=True):
+    """What has happened to each part that was asked about. The versions of all others, which an answer has too, are not even read."""
+
+    tables: dict[str, TableChanges]
+    rules: RulesChanges | UnsetType = UNSET
+
+
 _decode_where = msgspec.json.Decoder(_Where).decode
 _decode_whole = msgspec.json.Decoder(str | Account).decode
 _NONE = Contract()
@@ -135,12 +138,15 @@ def read_contract(
     is_object = reply.body.startswith(b"{") or reply.body.lstrip()[:1] == b"{"
     if "content-type" not in headers and is_object and in_headers is _NONE:
         raise BadMessage("the reply does not say what its body is: give its headers with it")
-    if not (is_json and reply.whole and is_object) or _is_left_alone(in_headers, operation):
+    is_left_alone = in_headers is not _NONE and _is_left_alone(in_headers, operation)
+    if not (is_json and reply.whole and is_object) or is_left_alone:
         return None if in_headers is _NONE else in_headers
-    envelope = _decoded(reply.body, _Envelope, "the contract of the response")
-    account = in_headers.account or _account_of(bytes(envelope.at))
-    tables = bytes(envelope.table_versions)
-    versions = _versions(_tables_in(tables), envelope.rules_version or None) if tables else None
+    envelope = decoded(reply.body, _Envelope, "the contract of the response")
+    account, versions = in_headers.account, None
+    if account is None and envelope.at:
+        account = _account_of(bytes(envelope.at))
+    if envelope.table_versions:
+        versions = _versions(_tables_in(bytes(envelope.table_versions)), envelope.rules_version or None)
     if account is None and versions is None:
         return OF_NO_STATE if envelope.recovery_feedback else None
     if not envelope.recovery_feedback:
@@ -174,8 +180,6 @@ def _is_left_alone(in_headers: Contract, operation: str) -> bool:
 
 def _account_of(told: bytes) -> Account | None:
     """What a response says of its position; None when that names none, and so is a member of the API's own."""
-    if not told:
-        return None
     try:
         where = _decode_whole(told)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -190,7 +194,7 @@ def _check_malformed_account(told: bytes) -> None:
     """`BadMessage` when it names a position all the same."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         if Position.from_text(_decode_where(told).to) is not None:
-            _decoded(told, Account, "the position")
+            decoded(told, Account, "the position")
 
 
 def _brief_account(text: str) -> Account | None:
@@ -202,10 +206,10 @@ def _brief_account(text: str) -> Account | None:
 
 def read_account(body: bytes) -> Account:
     """What a server says of where it is in its log: in a response, in an answer or in an event; `BadMessage` when it is malformed."""
-    return _checked_account(_decoded(body, Account, "the position"), len(body))
+    return checked_account(decoded(body, Account, "the position"), len(body))
 
 
-def _checked_account(account: _Account, byte_count: int) -> _Account:
+def checked_account(account: _Account, byte_count: int) -> _Account:
     """The same with nothing in it that no honest server sends."""
     if Position.from_text(account.to) is None:
         raise BadMessage(_MALFORMED_POSITION)
@@ -217,7 +221,7 @@ def _within(account: _Account, byte_count: int) -> _Account:
 
     `byte_count` is how long it was: each change has a byte at least, so that most need not be counted.
     """
-    if (account.since and Named.from_header(account.since) is None) or len(account.state) > _LONGEST_NAME:
+    if (account.since and not Named.is_base(account.since)) or len(account.state) > _LONGEST_NAME:
         raise BadMessage(_MALFORMED_POSITION)
     if account.moved is UNSET:
         return account
@@ -257,16 +261,16 @@ def _moved_within(moved: _MovedOne, lists: tuple[Any, ...]) -> _MovedOne:
 
 def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
-    state = _decoded(body, ContractState, "the state")
+    state = decoded(body, ContractState, "the state")
     return _versions(_checked(state.table_versions), state.rules_version or None)
 
 
-def read_changes(body: bytes, since: Versions) -> Changes:
+def read_changes(body: bytes, since: Versions) -> ChangesSince:
     """What the answer of `GET /contract/changes` says about the versions that were asked about, and no more.
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    changes = _decoded(body, Changes, "the answer")
+    changes = decoded(body, ChangesSince, "the answer")
     tables = {
         table: _bounded(
             _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
@@ -277,34 +281,15 @@ def read_changes(body: bytes, since: Versions) -> Changes:
     rules: RulesChanges | UnsetType = UNSET
     if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
         rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
-    return msgspec.structs.replace(changes, tables=tables, rules=rules)
+    return ChangesSince(tables, rules)
 
 
-def read_signed_statement(body: bytes) -> SignedStatement:
-    """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
-    answer = _decoded(body, SignedStatement, "the signed statement")
-    if len(answer.endorsements) > MOST_ENDORSEMENTS:
-        raise BadMessage("the signed statement has too many endorsements")
-    keys = (answer.key, *(key for one in answer.endorsements for key in (one.key, one.by)))
-    signatures = (answer.signature, *(one.signature for one in answer.endorsements))
-    if not all(map(KEY.fullmatch, keys)) or not all(map(_SIGNATURE.fullmatch, signatures)):
-        raise BadMessage("the signed statement has a key or a signature that is none")
-    return answer
-
-
-def read_statement(text: str) -> Statement:
-    """What a text says that was signed; `BadMessage` when it is no statement."""
-    statement = _decoded(text.encode(), Statement, "the statement")
-    if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
-        raise BadMessage("the statement names no log, or has no digest")
-    return _checked_account(statement, len(text))
-
-
-def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
+def decoded(body: bytes, form: type[_Message], what: str) -> _Message:
+    """A message of a server; `BadMessage` when it does not have this form, or is too large."""
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
-        message: _Message = _decoder_of(form).decode(body)
+        message: _Message = (_decoders.get(form) or _decoder_of(form)).decode(body)
         return message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
@@ -315,9 +300,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 def _decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
     """One for each form, for it takes as long to make as to decode with."""
-    decoder = _decoders.get(form)
-    if decoder is None:
-        decoder = _decoders[form] = msgspec.json.Decoder(form)
+    decoder = _decoders[form] = msgspec.json.Decoder(form)
     return decoder
 
 
@@ -342,7 +325,7 @@ def _tables_in(told: bytes) -> Mapping[str, str]:
 
 @lru_cache(maxsize=16)
 def _kept_tables_in(told: bytes) -> Mapping[str, str]:
-    return _checked_as_before(_decoded(told, dict[str, str], "the contract of the response"))
+    return _checked_as_before(decoded(told, dict[str, str], "the contract of the response"))
 
 
 @lru_cache(maxsize=16)  # a header has some kilobytes at most
@@ -384,7 +367,7 @@ def _checked(tables: Mapping[str, str], rules: str | None = None) -> Mapping[str
 def _read_suggestions(feedback: msgspec.Raw, request: Mapping[str, Any] | None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
     try:
-        each = _decoded(bytes(feedback), _Feedback, "the feedback").suggestions
+        each = decoded(bytes(feedback), _Feedback, "the feedback").suggestions
     except BadMessage as error:
         return Contract(faults=(str(error),))
     suggestions, faults = [], []
@@ -402,10 +385,10 @@ def _read_suggestion(raw: bytes, request: Mapping[str, Any] | None) -> Suggestio
     """One suggestion. It may be in the compact form where the request is given, and is when it has `on`."""
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
-    if request is not None and bytes(_decoded(raw, _Form, "it").on):
-        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), request)
+    if request is not None and bytes(decoded(raw, _Form, "it").on):
+        suggestion = expanded(decoded(raw, CompactSuggestion, "it"), request)
     else:
-        suggestion = _decoded(raw, Suggestion, "it")
+        suggestion = decoded(raw, Suggestion, "it")
     (tables, cells), rules = suggestion.grounds, suggestion.rules or ()
     check_suggestion_names(suggestion.type, (*tables, *rules))
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}

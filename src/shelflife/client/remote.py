@@ -18,7 +18,7 @@ import msgspec
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary, Noted
-from shelflife.client.entries import Entry, Root, Shape, is_below, roots_in
+from shelflife.client.entries import Entry, Root, Shape, is_below, root_at, roots_in
 from shelflife.client.finding import Found
 from shelflife.client.moments import Remote
 from shelflife.client.near import Channel, News
@@ -127,6 +127,11 @@ class RemoteStore(Remote, Forked):
                 self._called("written", partial(self._note, root, tuple(ids)))
         self._is_in_use = False
         self._disconnect()
+
+    def wanted(self, root: Root, operation: str, request: Fields, tags: tuple[str, ...]) -> Wanted:
+        with suppress(ValueError):  # of an address that is none, of which nothing is looked at
+            root = root_at(root)
+        return Wanted(root, operation, places_of(operation, request), tags)
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
         return InMoment(self._moment, wanted)

@@ -2,23 +2,25 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of
 from shelflife.client.finding import ByVerbs, Finder, Found
 from shelflife.client.moments import InMoments, Remote
 from shelflife.client.positions import Place
-from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, LosesWrites, Store, StoreError, Write, Written
-from shelflife.client.strategies import SUSPECT, Strategy, table_tag
+from shelflife.client.strategies import RULES, SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.forks import Locking
+
+if TYPE_CHECKING:
+    from shelflife.client.seen import Wanted
 
 __all__ = ["Dealing", "Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
@@ -243,32 +245,25 @@ class Shelf:
             roots=knowledge.roots,
         )
 
-    def moment(self, wanted: Wanted | None) -> AbstractContextManager[None]:
+    def moment(self, wanted: "Wanted | None") -> AbstractContextManager[None]:
         """For as long as it lasts, this thread sees a store of another machine as it is at one time."""
         return _ANY_TIME if self._remote is None else self._remote.moment(wanted)
 
     def in_moments(
-        self, steps: Generator[Step, Reply | None, Outcome], wanted: Wanted | None = None
+        self, steps: Generator[Step, Reply | None, Outcome], wanted: "Wanted | None" = None
     ) -> Generator[Step, Reply | None, Outcome]:
         """The same for each of some steps."""
         return steps if self._remote is None else InMoments(steps, self._remote.moment, wanted)
 
     def wanted(
         self, root: Root, operation: str, request: Fields, tags: tuple[str, ...] = ()
-    ) -> Wanted | None:
+    ) -> "Wanted | None":
         """What is looked at for a request, and counted, for a store that fetches all of it at once."""
-        if self._remote is None:
-            return None
-        with suppress(ValueError):  # of an address that is none, of which nothing is looked at
-            root = root_at(root)
-        return Wanted(root, operation, places_of(operation, request), tags)
+        return None if self._remote is None else self._remote.wanted(root, operation, request, tags)
 
     def known(self, root: Root) -> Known:
-        """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
-        known = self.store.known(root)
-        if self._losing is not None and self._losing.set_backs:
-            self._heed_set_backs(self._losing, root)
-        return known
+        """What the store has on record of a server."""
+        return self.on_record(root)[0]
 
     def _heed_set_backs(self, losing: LosesWrites, root: Root) -> None:
         set_back_count = losing.set_backs.get(root, 0)
@@ -278,23 +273,27 @@ class Shelf:
             self.telling.store_has_lost(f"the memory {losing.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
-        """The same, with what is known under this strategy.
+        """The same, with what is known under this strategy. A store that has lost writes leaves the server in doubt: what they dropped may be
+        back.
 
         A guess spares a store of another machine a look, and may have passed. What was decided by it counts once it is written, or if it
         `is_still` so.
         """
-        guess = None
+        known = None
         if is_guess and self._remote is not None and self.words is None:
-            guess = self._remote.guessed(root)
-        known = guess or self.known(root)
+            known = self._remote.guessed(root)
+        if known is None:
+            known = self.store.known(root)
+            if self._losing is not None and self._losing.set_backs:
+                self._heed_set_backs(self._losing, root)
         knowledge = known.knowledge
         return known, knowledge if knowledge.strategy == self._strategy_name else self.known_here(knowledge)
 
-    def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
-        """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""
+    def is_still(self, root: Root, known: Known, parts: Iterable[str] = ()) -> bool:
+        """Whether what was guessed is on record. Where that takes a look, it counts what depends on the tables among these parts too."""
         if self._remote is None:
             return True
-        return self._remote.is_still(root, known.revision, [table_tag(table) for table in tables])
+        return self._remote.is_still(root, known.revision, [table_tag(one) for one in parts if one != RULES])
 
     def knowing(self, root: Root) -> Knowledge:
         """What is known of a server, for whoever deals with a store that does not say."""

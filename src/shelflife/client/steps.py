@@ -1,8 +1,7 @@
 """What a response means: what has moved, what must be asked about it, what goes. Pure; a question is yielded to whoever asks it."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol, TypeVar, assert_never
 from urllib.parse import quote
 
@@ -13,8 +12,8 @@ from shelflife.client.entries import Knowledge, Root, Vouched
 from shelflife.client.events import Reason
 from shelflife.client.positions import Place, Verdict, judged
 from shelflife.client.reading import Contract, read_account, read_changes, read_state
-from shelflife.client.strategies import POLICIES, RULES, STANDING, Change, Strategy
-from shelflife.contract import BadMessage, Changes, RulesChanges, Suggestion, TableChanges
+from shelflife.client.strategies import POLICIES, RULES, STANDING, Change, Forgetting, Strategy
+from shelflife.contract import BadMessage, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.positions import Account, Moved, MovedRules, MovedTable, Named
 from shelflife.contract.versions import Versions
 from shelflife.errors import ShelflifeError
@@ -34,11 +33,9 @@ __all__ = [
     "Words",
     "answered",
     "body_of",
-    "by_part",
     "dispose",
     "follow",
     "is_current",
-    "parts_of",
     "what_moved",
 ]
 
@@ -103,8 +100,8 @@ def what_moved(
     Doubted is knowledge of which a response was seen that could not be dealt with: the server must be asked for its state.
     The latest is what it says when it is asked, and so never of the past.
     """
-    said = contract.versions
-    parts = {} if said is None else _moved_parts(knowledge.versions, said)
+    said, known = contract.versions, knowledge.versions
+    parts = {} if said is None or said == known else _moved_parts(known, said)
     if not is_latest:
         if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
             return Untold(parts)
@@ -116,13 +113,6 @@ def what_moved(
     return MovedOn(parts) if any(parts.values()) else New(parts)
 
 
-def parts_of(versions: Versions | None) -> dict[str, str]:
-    """Tables and rules alike, each with its version."""
-    if versions is None:
-        return {}
-    return {**versions.tables} if versions.rules is None else {**versions.tables, RULES: versions.rules}
-
-
 def _version_of(part: str, versions: Versions | None) -> str | None:
     if versions is None:
         return None
@@ -130,13 +120,11 @@ def _version_of(part: str, versions: Versions | None) -> str | None:
 
 
 def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
-    if known == said:
-        return {}
     old, new = known.tables, said.tables
     moved: dict[str, str | None] = {
         table: version for table, version in old.items() if new.get(table) != version
     }
-    if old.keys() != new.keys():
+    if len(old) != len(new) or not moved.keys() <= new.keys():
         moved |= dict.fromkeys(table for table in new if table not in old)
     if said.rules not in (None, known.rules):
         moved[RULES] = known.rules
@@ -241,44 +229,47 @@ class Word:
                 change.version == _version_of(part, said) for part, change in changes.items()
             )
             return Told(contract, movement, state, changes if is_as_it_stands else {})
-        late = yield from self._late(since, changes, said)
+        denied = _denied(since, changes, said)
+        if not denied:  # as mostly
+            return Told(contract, movement, state, changes)
+        # of these it is late where the server knows the version in the response from before
+        passed = yield from self._changes(denied)
+        late = frozenset(part for part, one in passed.items() if one.known and one.version == since[part])
         return Told(contract, movement, state, changes, late)
 
     def _worth_asking(self, movement: Movement, suggestions: Iterable[Suggestion]) -> dict[str, str]:
         """The parts that moved and that the strategy asks about, with the versions that are known."""
-        depended_on = {RULES, *(table for one in suggestions for table in one.depends_on)}
-        moved = {part: old for part, old in movement.parts.items() if old is not None}
+        depended_on = {RULES, *[table for one in suggestions for table in one.depends_on]}
+        asks, is_held = self._strategy.asks, self._is_held
         return {
             part: old
-            for part, old in moved.items()
-            if self._strategy.asks(part, is_held=part in depended_on or self._is_held(part))
+            for part, old in movement.parts.items()
+            if old is not None and asks(part, is_held=part in depended_on or is_held(part))
         }
-
-    def _late(
-        self,
-        since: Mapping[str, str],
-        changes: Mapping[str, TableChanges | RulesChanges],
-        said: Versions | None,
-    ) -> Steps[frozenset[str]]:
-        """The parts that have not moved by the server's answer, and of which it knows the version in the response from before."""
-        denied = {}
-        for part, change in changes.items():
-            version = _version_of(part, said)
-            if version is not None and change.version == since[part]:
-                denied[part] = version
-        if not denied:  # as mostly
-            return frozenset()
-        passed = yield from self._changes(denied)
-        return frozenset(part for part, one in passed.items() if one.known and one.version == since[part])
 
     def _changes(self, since: Mapping[str, str]) -> Steps[dict[str, TableChanges | RulesChanges]]:
         """What happened to parts since these versions, as far as the server tells."""
         changes: dict[str, TableChanges | RulesChanges] = {}
         versions = Versions({part: old for part, old in since.items() if part != RULES}, since.get(RULES))
-        for query in islice(_queries(versions), _MOST_QUESTIONS):
+        for query in _queries(versions)[:_MOST_QUESTIONS]:
             reply = yield Question(f"{self.root}/contract/changes?{query}")
-            changes |= by_part(answered(reply, lambda body: read_changes(body, versions)))
+            told = answered(reply, lambda body: read_changes(body, versions))
+            if told is not None:
+                changes |= told.tables
+                if told.rules:
+                    changes[RULES] = told.rules
         return changes
+
+
+def _denied(
+    since: Mapping[str, str], changes: Mapping[str, TableChanges | RulesChanges], said: Versions | None
+) -> dict[str, str]:
+    """The parts that have not moved by the server's answer, with the version that the response names."""
+    return {
+        part: version
+        for part, change in changes.items()
+        if change.version == since[part] and (version := _version_of(part, said)) is not None
+    }
 
 
 class Words(Protocol):
@@ -291,26 +282,18 @@ class Words(Protocol):
         """Where on an origin a contract lives, at least, for whose requests for this path somebody's word counts; else the origin."""
 
 
-def by_part(changes: Changes | None) -> dict[str, TableChanges | RulesChanges]:
-    """What a server tells of tables and of rules alike."""
-    if changes is None:
-        return {}
-    return {**changes.tables, **({RULES: changes.rules} if changes.rules else {})}
-
-
-def _queries(since: Versions) -> Iterator[str]:
+def _queries(since: Versions) -> list[str]:
     """The questions, as few as fit into URLs."""
     asked = [f"since={_quoted(table)}%3A{_quoted(version)}" for table, version in since.tables.items()]
     if since.rules is not None:
         asked.insert(0, f"rules={_quoted(since.rules)}")
-    query = ""
+    queries: list[str] = []
     for question in asked:
-        if query and len(query) + len(question) >= _LONGEST_QUERY:
-            yield query
-            query = ""
-        query += f"&{question}" if query else question
-    if query:
-        yield query
+        if queries and len(queries[-1]) + len(question) < _LONGEST_QUERY:
+            queries[-1] += f"&{question}"
+        else:
+            queries.append(question)
+    return queries
 
 
 def _quoted(text: str) -> str:
@@ -346,6 +329,13 @@ class Disposal(msgspec.Struct):
     is_teaching: bool = True
     """Whether the suggestions of the response may be of the state that is known."""
 
+    def add(self, forgetting: Forgetting) -> None:
+        """What follows from the movement of one part, too."""
+        self.dropped |= forgetting.tags
+        self.kept += forgetting.kept
+        self.suspect += forgetting.suspect
+        self.alert = forgetting.alert or self.alert
+
 
 def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     """What follows from a response.
@@ -366,14 +356,14 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     for part, old in moved.items():
         change = told.changes.get(part)
         new = _version_of(part, said)
-        now = _version_now(part, old, new, change, told, after)
+        if change is not None:
+            is_denied = change.version == old and part not in told.late
+            now = None if is_denied else change.version
+        else:  # where nobody can say at which version it is, it is at none
+            now = None if told.state is None and after.has_passed(part, new) else new
         after.set(part, now, old, new)
         if old not in (None, now):
-            forgetting = strategy.forgets(part, None if now is None or change is None else _moved(change))
-            disposal.dropped |= forgetting.tags
-            disposal.kept += forgetting.kept
-            disposal.suspect += forgetting.suspect
-            disposal.alert = forgetting.alert or disposal.alert
+            disposal.add(strategy.forgets(part, None if now is None or change is None else _moved(change)))
     if is_state_unknown:
         disposal.dropped, disposal.kept = {STANDING: Reason.IN_DOUBT}, []
     disposal.knowledge = after.knowledge(told)
@@ -389,11 +379,7 @@ def follow(knowledge: Knowledge, moved: Moved, strategy: Strategy) -> Disposal:
     if moved.policies:
         parts[POLICIES] = moved.policies
     for part, change in parts.items():
-        forgetting = strategy.forgets(part, change)
-        disposal.dropped |= forgetting.tags
-        disposal.kept += forgetting.kept
-        disposal.suspect += forgetting.suspect
-        disposal.alert = forgetting.alert or disposal.alert
+        disposal.add(strategy.forgets(part, change))
     return disposal
 
 
@@ -411,39 +397,31 @@ def _moved(changes: TableChanges | RulesChanges) -> Change:
     )
 
 
-def _version_now(
-    part: str,
-    old: str | None,
-    new: str | None,
-    change: TableChanges | RulesChanges | None,
-    told: Told,
-    after: "_After",
-) -> str | None:
-    """At which version a part is; None when nobody can say."""
-    if change is not None:
-        is_denied = change.version == old and part not in told.late
-        return None if is_denied else change.version
-    return None if told.state is None and after.has_passed(part, new) else new
-
-
 class _After:
     """What will be known, as it is being found out."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._before = knowledge
-        self._parts = parts_of(knowledge.versions)
-        self._superseded = dict(knowledge.superseded)
+        self._tables = {**knowledge.versions.tables}
+        self._rules = knowledge.versions.rules
+        self._superseded = {**knowledge.superseded}
+        self._is_unmoved = True
 
     def has_passed(self, part: str, version: str | None) -> bool:
         return version in self._superseded.get(part, ())
 
-    def set(self, part: str, now: str | None, *passed: str | None) -> None:
-        self._parts.pop(part, None)
-        if now is not None:
-            self._parts[part] = now
-        self._supersede(part, now, passed)
+    def set(self, part: str, now: str | None, old: str | None, said: str | None) -> None:
+        """A part that was at a version, and is said to be at another, is at this one."""
+        self._is_unmoved &= now == old
+        if part == RULES:
+            self._rules = now
+        else:
+            self._tables.pop(part, None)
+            if now is not None:
+                self._tables[part] = now
+        self._supersede(part, now, old, said)
 
-    def _supersede(self, part: str, now: str | None, passed: Iterable[str | None]) -> None:
+    def _supersede(self, part: str, now: str | None, *passed: str | None) -> None:
         before = self._superseded.pop(part, ())
         versions = [v for v in dict.fromkeys((*before, *passed)) if v is not None and v != now]
         if versions:
@@ -454,19 +432,17 @@ class _After:
     def knowledge(self, told: Told) -> Knowledge:
         """All of it, with the name of the state only where that is certain: versions and name came together, or nothing moved."""
         before, contract = self._before, told.contract
-        rules = self._parts.pop(RULES, None)
-        versions = Versions(self._parts, rules)
-        is_unmoved = versions == before.versions
-        tag = before.state_tag if is_unmoved else None
+        versions = Versions(self._tables, self._rules)
+        tag = before.state_tag if self._is_unmoved else None
         if contract.state_tag is not None and not self.has_passed(_STATE, contract.state_tag):
             is_as_said = contract.versions is not None and contract.versions in (
                 versions,
                 (versions.tables, None),
             )
-            is_asked = is_unmoved and told.state is not None and contract.versions is None
+            is_asked = self._is_unmoved and told.state is not None and contract.versions is None
             tag = contract.state_tag if is_as_said or is_asked else tag
         if before.state_tag not in (None, tag):
-            self._supersede(_STATE, tag, [before.state_tag])
+            self._supersede(_STATE, tag, before.state_tag)
         return msgspec.structs.replace(before, versions=versions, state_tag=tag, superseded=self._superseded)
 
 

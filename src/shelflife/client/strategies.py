@@ -210,7 +210,7 @@ def _tags_of(table: str, moved: MovedTable) -> list[str]:
         tags.append(whole_row_tag(table, key))  # what read all of the row, or one of these columns
         for column in columns:
             tags.append(cell_tag(table, key, column))
-    if moved:
+    if tags:
         tags.append(any_row_tag(table))
     return tags
 

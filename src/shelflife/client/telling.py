@@ -12,7 +12,7 @@ import msgspec
 from shelflife.client.asking import Exchange, Fields
 from shelflife.client.diary import HOUR_S, Diary, Noted
 from shelflife.client.entries import Entry, Root, digest_in_bytes, is_below
-from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed, Unjudged
+from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed, Unjudged
 from shelflife.client.stores import StoreError
 from shelflife.contract import Suggestion
 from shelflife.contract.names import shown
@@ -345,8 +345,11 @@ class Telling(Locking):
             lately = self._gone_lately
             for event in told:
                 if type(event) is not Evicted:
-                    counted += self._count_one(event)
-                    if type(event) is Refused:
+                    of = _root_of(event)
+                    counted.append((of, type(event).__name__.lower(), getattr(event, "count", 1)))
+                    if type(event) is Stored:
+                        counted += self._judged(event.entry)
+                    elif type(event) is Refused:
                         refused.append(event)
                     continue
                 entry = event.entry
@@ -375,14 +378,13 @@ class Telling(Locking):
             if len(gone) > _MOST_GONE:
                 gone.popitem(last=False)
 
-    def _count_one(self, event: Event) -> Iterator[tuple[Root, str, int]]:
-        root = _root_of(event)
-        yield root, type(event).__name__.lower(), getattr(event, "count", 1)
-        if isinstance(event, Stored):
-            self._put_down_gone()
-            before = self._gone[root].pop(event.entry.slot, None)
-            if before is not None:
-                yield root, "needless" if before == event.entry.parameters else "confirmed", 1
+    def _judged(self, entry: Entry) -> list[tuple[Root, str, int]]:
+        """Whether it was right that something has gone, if this has come in its place."""
+        self._put_down_gone()
+        before = self._gone[entry.root].pop(entry.slot, None)
+        if before is None:
+            return []
+        return [(entry.root, "needless" if before == entry.parameters else "confirmed", 1)]
 
 
 _EVICTED = {reason: f"evicted:{reason.name.lower()}" for reason in Reason}
@@ -400,10 +402,6 @@ def _rest(request: Fields, fixed: frozenset[str]) -> bytes:
 
 def _root_of(event: Event) -> Root:
     """The server that an event is about; empty when it is about none."""
-    match event:
-        case Stored(entry) | Evicted(entry) | Applied(entry) | Refused(entry):
-            return entry.root
-        case StoreFailed():
-            return ""
-        case _:
-            return event.root
+    entry: Entry | None = getattr(event, "entry", None)
+    root: Root = getattr(event, "root", "") if entry is None else entry.root
+    return root

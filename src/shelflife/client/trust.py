@@ -8,7 +8,8 @@ from urllib.parse import quote, urlsplit
 from shelflife.client.asking import Reply
 from shelflife.client.entries import Knowledge, Root, Vouched, is_below, origin_of
 from shelflife.client.positions import Adopted, Current, Doubted, Forward, Place, Verdict, judged
-from shelflife.client.reading import Contract, read_signed_statement, read_statement
+from shelflife.client.reading import Contract
+from shelflife.client.statements import read_signed_statement, read_statement
 from shelflife.client.steps import Answer, Distrust, Movement, Word, body_of
 from shelflife.contract import BadMessage
 from shelflife.contract.names import shown

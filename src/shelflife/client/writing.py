@@ -199,19 +199,20 @@ class Writing:
         unsure = self._unsure(root, disposal) if disposal.suspect else []
         put = [*map(_as_suspect, unsure), *outrun, *revision.put, *lessons]
         told: list[Event] = [Ignored(root, why) for why in taught.left_out] if taught.left_out else []
-        if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
+        if not (drop or drop_ids or put) and disposal.knowledge == known.knowledge:
             return told if self._shelf.is_still(root, known) else None
         suspects = self._too_many(root, drop)
         if suspects:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
             put = [*map(_as_suspect, suspects), *put]
         filed = [self._filed(one) for one in put] if put else []
-        counted = [*map(table_tag, disposal.kept)]
-        write = Write(disposal.knowledge, drop, drop_ids, filed, self._capacity, counted)
+        counted = {table: table_tag(table) for table in disposal.kept}
+        write = Write(disposal.knowledge, drop, drop_ids, filed, self._capacity, [*counted.values()])
         written = self._store.write(root, known.revision, write)
         if written is None:
             return None
-        self._telling.store_works("write")
+        if self._telling.failing_at:
+            self._telling.store_works("write")
         left = departures(written, {**drop, **drop_ids} if drop_ids else drop)
         if self._bound.most is not None:
             self._bound.note(root, sum([one.reason.is_invalidation for one in left]))
@@ -226,7 +227,7 @@ class Writing:
         if written.stored:
             told += [Stored(entry) for entry in written.stored if not entry.is_suspect]
         if disposal.kept:
-            told += self._restamps(root, disposal.kept, lessons)
+            told += self._restamps(root, counted, lessons)
         if revision.kept:
             told += [Restamped(root, table, count) for table, count in Counter(revision.kept).items()]
         return told
@@ -275,13 +276,13 @@ class Writing:
         doomed = self._store.tagged(root, *tags)
         return doomed if len(doomed) > room else []
 
-    def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> list[Restamped]:
-        """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
+    def _restamps(self, root: Root, kept: Mapping[str, str], lessons: Sequence[Entry]) -> list[Restamped]:
+        """How many entries outlive the movement of tables; where they cannot be counted, all else that was done is told without."""
         learned = [table for entry in lessons for table in entry.grounds.tables] if lessons else []
         told = []
         try:
-            for table in dict.fromkeys(kept):
-                count = self._store.count(root, table_tag(table)) - learned.count(table)
+            for table, tag in kept.items():
+                count = self._store.count(root, tag) - learned.count(table)
                 if count > 0:
                     told.append(Restamped(root, table, count))
         except StoreError:

@@ -1,6 +1,5 @@
 """The compact form of a suggestion, for a client that names a position: without what follows from the rest of it, or from its request."""
 
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -160,6 +159,7 @@ def _columns(told: _Told) -> Columns:
 
 def _check(when: Mapping[str, Any]) -> str:
     """Tells the values of a request from others."""
+    import binascii  # as in `preconditions`
     import hashlib  # as in `stamps`
 
     digest = hashlib.sha256(_encode(dict(when))).digest()

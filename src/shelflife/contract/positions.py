@@ -40,9 +40,10 @@ CHECK_LENGTH = 6
 NOWHERE = "*"
 """What a client names that speaks positions and knows none."""
 
-_POSITION = re.compile(rf"([A-Za-z][A-Za-z0-9]{{{CHECK_LENGTH - 1}}})(0|[1-9][0-9]{{0,14}})")
+_CHECK, _NUMBER = rf"[A-Za-z][A-Za-z0-9]{{{CHECK_LENGTH - 1}}}", r"(?:0|[1-9][0-9]{0,14})"
+_POSITION = re.compile(rf"({_CHECK})({_NUMBER})")
 _LONGEST_POSITION = 21
-_NAMED = re.compile(r"(\*|[A-Za-z0-9]{7,21})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Za-z0-9.]{1,32}))?")
+_NAMED = re.compile(rf"(?:\*|({_CHECK}{_NUMBER}))(?::([A-Za-z0-9]{{1,16}}))?(?:;n=([A-Za-z0-9.]{{1,32}}))?")
 
 Unknown = Literal["ahead", "foreign", "old"]
 """Why a server cannot go on from the position that a request named.
@@ -103,10 +104,13 @@ class Named(NamedTuple):
         found = _NAMED.fullmatch(value.strip())
         if found is None:
             return None
-        position = Position.from_text(found[1])
-        if position is None and found[1] != NOWHERE:
-            return None
-        return cls(position, found[2] or "", found[3] or "")
+        at, mark, nonce = found.groups("")
+        return cls(_position_in(at) if at else None, mark, nonce)
+
+    @staticmethod
+    def is_base(text: str) -> bool:
+        """Whether a text can be what a request named, as a reply repeats it."""
+        return _NAMED.fullmatch(text) is not None
 
 
 class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

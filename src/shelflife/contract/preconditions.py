@@ -1,6 +1,5 @@
 """What a client asks of a server before its request is carried out: that nothing its remembered values rest on has moved."""
 
-import binascii
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -29,7 +28,7 @@ Verdict = Literal["met", "failed"]
 
 _VERDICTS: dict[str, Verdict] = {"met": "met", "failed": "failed"}
 
-_HEADER = re.compile(r"([A-Za-z0-9]{7,21});on=:([A-Za-z0-9+/]*={0,2}):")
+_HEADER = r"([A-Za-z0-9]{7,21});on=:([A-Za-z0-9+/]*={0,2}):"
 LONGEST_PRECONDITION = 16_384
 """How many characters the header may have."""
 _FAILED = 412
@@ -75,13 +74,17 @@ class Precondition(_Grounds, frozen=True, kw_only=True):
     @property
     def header(self) -> str:
         """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
+        import binascii  # a library to load, for what not every memory does
+
         grounds = _Grounds(cells=self.cells, rules=self.rules, policies=self.policies, was=self.was)
         return f"{self.at};on=:{binascii.b2a_base64(msgspec.json.encode(grounds), newline=False).decode()}:"
 
     @classmethod
     def from_header(cls, value: str) -> Self:
         """What the header says; `BadMessage` when it says nothing that can be held to."""
-        found = _HEADER.fullmatch(value.strip()) if len(value) <= LONGEST_PRECONDITION else None
+        import binascii
+
+        found = re.fullmatch(_HEADER, value.strip()) if len(value) <= LONGEST_PRECONDITION else None
         try:
             raw = binascii.a2b_base64(found[2], strict_mode=True) if found else b""
             grounds = msgspec.json.decode(raw, type=_Grounds)

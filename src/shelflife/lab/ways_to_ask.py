@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from shelflife.client import EXACT, Entry
 from shelflife.client.foresight import Forecast, Foresight, chance_of
-from shelflife.habits import Histories
+from shelflife.histories import Histories
 from shelflife.lab.spec import PLAIN_STALE_COSTS, Conduct, Consume, Fresh, RunSpec
 
 __all__ = [
