@@ -125,17 +125,15 @@ def test_a_worker_that_ends_vouches_for_nothing_once_others_count_without_it(pla
             if not for_s and not vouched:  # now a reload is told that nobody is behind
                 other.reload_table("codes", set={"growth": {"code": "WINTER"}})
                 assert other.workers().behind == 0
-                vouched.append(provider.plain_pin(lambda *asked: None, ()))
+                vouched.append(provider.usual())
 
         monkeypatch.setattr(log, "note", noting)
         provider.be_ready()
-        assert provider.plain_pin(lambda *asked: None, ()) is not None
+        assert provider.usual() is not None
         provider.close()
         assert vouched == [None]
         provider.be_ready()
-        assert provider.plain_pin(lambda *asked: None, ()).state.tables["codes"].rows["growth"] == {
-            "code": "WINTER"
-        }
+        assert provider.usual().state.tables["codes"].rows["growth"] == {"code": "WINTER"}
 
 
 def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looked(place, monkeypatch):

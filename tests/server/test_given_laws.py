@@ -14,6 +14,7 @@ from shelflife.server import Provider, fix
 from shelflife.server.given import Given, at_first_sight
 from shelflife.server.models import Reader, plain_fields, pydantic_model_of, seen_of
 from shelflife.server.operations import Operation
+from shelflife.server.pins import Pin
 from shelflife.server.reads import Request
 from tests.server.request_models import KINDS, suggested
 
@@ -157,7 +158,8 @@ class Unhashable(str):
 
 def at_first(request, reader, sent):
     PROVIDER.be_ready()
-    pin = PROVIDER.plain_pin(lambda: Operation.from_name("POST /orders", body=reader), ())
+    pin = Pin()
+    pin.shown, pin.find = PROVIDER.usual(), lambda: Operation.from_name("POST /orders", body=reader)
     pin.body = msgspec.json.encode(sent)
     return at_first_sight(request, pin)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shelflife.extras import needing
-from shelflife.integrations.stamping import PROVIDER_KEY
+from shelflife.integrations.stamping import CONTRACT_KEY
 from shelflife.integrations.taking import takes
 from shelflife.server.endpoints import ContractEndpoints, EndpointCall
 from shelflife.server.feedback import Answer
@@ -43,13 +43,13 @@ class RefusalsAnswered:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The answer to a refusal; None leaves anything else to Django."""
-        provider = getattr(request, "scope", request.META).get(PROVIDER_KEY)
-        pin = None if provider is None else provider.pin
+        contract = getattr(request, "scope", request.META).get(CONTRACT_KEY)
+        pin = None if contract is None else contract.provider.pin
         failure = None if pin is None else pin.failure_in(error)
         if pin is None or failure is None:
             return None
         pin.is_own_answer = True
-        return _response(answer_to(failure, provider, pin, request.headers.get("accept", "")))
+        return _response(answer_to(failure, contract.provider, pin, request.headers.get("accept", "")))
 
 
 def contract_urls(

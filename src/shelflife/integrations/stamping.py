@@ -3,8 +3,9 @@
 Headers are pairs of bytes, as in ASGI. This runs on every response, so it makes no object and no call without need.
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -16,18 +17,18 @@ from shelflife.server.stamps import encoded
 
 __all__ = [
     "CALL_CHECK",
-    "PROVIDER_KEY",
+    "CONTRACT_KEY",
     "Headers",
     "Stamping",
-    "hand_on",
     "headers_of_answer",
+    "is_pinned_around",
     "warn_of_what_went_unheard",
 ]
 
 Headers = list[tuple[bytes, bytes]]
 
-PROVIDER_KEY = "shelflife.provider"
-"""Where in a scope or environ the part of a framework finds the provider that a request is under."""
+CONTRACT_KEY = "shelflife.contract"
+"""Where in a scope or environ it is found which contract a request is under: what has pinned it last, which has its `provider`."""
 
 _VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
     (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
@@ -53,7 +54,7 @@ class Stamping(msgspec.Struct, eq=False):
     def begun(self, headers: Sequence[tuple[bytes, bytes]]) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
         """The headers as they go out, and whether they wait for the body: it may take the stamp. The status is known by then."""
         pin = self.pin
-        stamp = pin.stamp
+        stamp = pin.shown.stamp
         is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
         if not is_stamped and pin.verdict is None:
             return headers, False
@@ -70,7 +71,7 @@ class Stamping(msgspec.Struct, eq=False):
             if self.length_at >= 0:
                 del told[self.length_at]
         told += stamp.raw_headers
-        pin.counts.stamped += 1
+        pin.shown.counts.stamped += 1
         return told, False
 
     def first_part(self, headers: Headers, body: bytes, *, is_all: bool) -> bytes:
@@ -78,9 +79,10 @@ class Stamping(msgspec.Struct, eq=False):
 
         `is_all` says that no more comes. That its length is the one in the headers says so too.
         """
-        stamp, at = self.pin.stamp, self.length_at
+        shown, at = self.pin.shown, self.length_at
+        stamp = shown.stamp
         # Counted only now: a check between the start and this might still have refused the request.
-        self.pin.counts.stamped += 1
+        shown.counts.stamped += 1
         is_whole = is_all or (at >= 0 and headers[at][1] == b"%d" % len(body))
         whole = stamped(body, stamp) if is_whole else b""
         if not whole:
@@ -105,10 +107,19 @@ class Stamping(msgspec.Struct, eq=False):
         return is_json and self.status not in _BODILESS
 
 
-def hand_on(outer: Provider, inner: Provider) -> None:
-    """An app with a contract has got a request that was under another one before: it is mounted in the app of that."""
-    if outer is not inner and outer.pin is not None:
-        outer.pin.hand_on()
+def is_pinned_around(contract: Any, scope: MutableMapping[str, Any]) -> bool:
+    """Whether a request that has come under some contract before, as its scope or environ says, is pinned by one of this provider around
+    this. Else, where that was one of another provider, the app of this is mounted in the app of that, whose request it is no more."""
+    outer = scope[CONTRACT_KEY]
+    if outer.provider is contract.provider:
+        return outer is not contract  # an app may call itself
+    key = f"{CONTRACT_KEY} {id(contract.provider)}"
+    if scope.get(key, contract) is not contract:
+        return True
+    scope[f"{CONTRACT_KEY} {id(outer.provider)}"] = outer
+    if outer.provider.pin is not None:
+        outer.provider.pin.hand_on()
+    return False
 
 
 def headers_of_answer(answer: Answer) -> Headers:

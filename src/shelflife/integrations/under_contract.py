@@ -13,10 +13,10 @@ from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.stamping import (
     CALL_CHECK,
-    PROVIDER_KEY,
+    CONTRACT_KEY,
     Stamping,
-    hand_on,
     headers_of_answer,
+    is_pinned_around,
     warn_of_what_went_unheard,
 )
 from shelflife.server.endpoints import EndpointCall, Endpoints
@@ -78,47 +78,59 @@ class UnderContract:
         self._remedy = remedy
         self.provider = provider
         self._find_operation = find_operation
-        self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (self._key in scope and scope[self._key] is not self):
+        if scope["type"] != "http" or (CONTRACT_KEY in scope and is_pinned_around(self, scope)):
             await self._pass_on(scope, receive, send)
             return
-        provider = self.provider
-        if PROVIDER_KEY in scope:
-            hand_on(scope[PROVIDER_KEY], provider)
         # Noted in the scope and not in the context: a server may begin the task of one request in that of
         # another, and an app may call itself.
-        scope[self._key], scope[PROVIDER_KEY] = self, provider
-        path = path_below_root(scope) if scope.get("root_path") else scope["path"]
-        pin, method = None, scope["method"]
+        scope[CONTRACT_KEY] = self
+        provider, shown, is_heard, pin = self.provider, None, True, _Request()
+        pin.scope, pin.receive_plain, pin.pass_on, pin.start = scope, receive, send, None
+        pin.path = path = path_below_root(scope) if scope.get("root_path") else scope["path"]
+        pin.is_over = pin.has_passed = False  # to find that in the class would take longer
         for name, _ in scope["headers"]:
             if name in _SAID_IN:
                 break
         else:
-            pin = provider.plain_pin(self._find_operation, (scope, path))
-        if pin is None:
+            if scope["method"] != "HEAD":  # which gets the length of a body, and none
+                shown = provider.shown
+                if (  # else it is as `usual` would give it
+                    shown is None
+                    or shown.state is not provider.registry.state
+                    or shown.readiness is not provider.readiness
+                    or shown.is_of_a_shared_log
+                ):
+                    shown = provider.usual()
+        if shown is not None:
+            pin.shown, pin.find, pin.is_plain = shown, self._find_operation, shown.is_plain
+            is_heard = shown.is_heard
+        else:
             try:
-                pin = await self._pin(scope, path)
+                await self._pin(pin, scope)
             except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
                 answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
-                await send_answer(send, answer, method)
+                await send_answer(send, answer, scope["method"])
                 return
         if provider.clients is not None:
             pin.headers = partial(_headers_of, scope, provider.clients.reads)
-        response = _Response(pin, method, 0, -1, receive, send)
         outer = provider.pinned.get()
         provider.pinned.set(pin)
         try:
             app = self._own if "/contract/" in path else self.app
-            await app(scope, response.receive if pin.is_heard else receive, response.send)
+            if is_heard:
+                pin.body = b""
+                await app(scope, pin.receive, pin.send)
+            else:
+                await app(scope, receive, pin.send)
         except Exception as error:
             failure = pin.failure_in(error)
-            if failure is None or response.has_started or _is_handled(failure, scope):
-                await response.release()
+            if failure is None or pin.has_started or _is_handled(failure, scope):
+                await pin.release()
                 pin.let_go()
                 raise
-            await response.replace(answer_to(failure, provider, pin, accept_of(scope)))
+            await pin.replace(answer_to(failure, provider, pin, accept_of(scope)))
             pin.let_go()
             return
         finally:
@@ -127,10 +139,13 @@ class UnderContract:
             pin.is_over = True
             if outer is not None and not outer.is_over:
                 provider.pinned.set(outer)
-        if pin.is_plain:
-            pin.let_go()
+        if pin.is_plain:  # as `let_go` does it
+            pin.receive_plain = pin.pass_on = _nowhere
+            pin.scope, pin.body = None, b""
+            if provider.clients is not None:
+                pin.headers = dict
         else:
-            await self._end(pin, response, receive, send)
+            await self._end(pin, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is no request, or is one that an app around this one has pinned."""
@@ -146,106 +161,127 @@ class UnderContract:
             finally:
                 self.provider.pinned.reset(token)
 
-    async def _end(self, pin: Pin, response: "_Response", receive: Receive, send: Send) -> None:
+    async def _end(self, pin: "_Request", receive: Receive, send: Send) -> None:
         """What is left to do once the app has returned."""
         provider, listening = self.provider, pin.listening
         if listening is None:
-            await response.release()
-        warn_of_what_went_unheard(
-            provider, pin, response.status, was_refusal=response.was_held, remedy=self._remedy
-        )
+            await pin.release()
+        warn_of_what_went_unheard(provider, pin, pin.status, was_refusal=pin.was_held, remedy=self._remedy)
         pin.let_go()
         if listening is not None:
             # Only now: the app has let go of whatever it holds for a request, such as a database session.
             await listening(receive, send)
 
-    async def _pin(self, scope: Scope, path: str) -> Pin:
-        """What the request sees; `BadMessage` when its precondition cannot be understood."""
+    async def _pin(self, pin: Pin, scope: Scope) -> None:
+        """Put into a pin what the request sees; `BadMessage` when its precondition cannot be understood."""
         incoming = Incoming(self.provider, scope["method"], _headers_of(scope))
-        return await incoming.pinned(self._find_operation, scope.get("root_path", ""), (scope, path))
+        await incoming.pinned(self._find_operation, scope.get("root_path", ""), pin)
 
 
 async def _nowhere(*message: AsgiMessage) -> Any:
     """A response has somewhere to go as soon as it is made."""
 
 
-class _Response(Stamping, eq=False):
-    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
+class _Request(Pin):
+    """A request, and what passes its response on with a stamp. The start of one whose body may be added to waits for that body."""
 
-    receive_plain: Receive = _nowhere
-    pass_on: Send = _nowhere
+    scope: Scope | None
+    path: str
+    """Below the contract's root, as it was before the app has found where it is mounted."""
+    receive_plain: Receive
+    pass_on: Send
+    start: AsgiMessage | None
+    """The start of a usual response, which waits for its body."""
+    status: int = 0
     has_started: bool = False
     was_held: bool = False
-    _length: tuple[bytes, bytes] | None = None
-    """The length in the start of a usual response, which waits for its body."""
+    _stamping: Stamping | None = None
+    """What becomes of a response that is not a usual one."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
 
+    def let_go(self) -> None:
+        """Let go of what the request was asked with, and of where it is answered."""
+        super().let_go()
+        self.scope, self.receive_plain, self.pass_on = None, _nowhere, _nowhere
+
+    def find_operation(self) -> Operation | None:
+        """The operation that the app has found for the request."""
+        return None if self.scope is None else self.find(self.scope, self.path)
+
     async def receive(self) -> AsgiMessage:
         """Receive, and keep what the client sends for whoever checks it."""
         message = await self.receive_plain()
-        part, pin = message.get("body"), self.pin
-        if not pin.body and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
-            pin.body = part  # as `hear` would do, which most bodies need not call
+        part = message.get("body")
+        if not self.body and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
+            self.body = part  # as `hear` would do, which most bodies need not call
         elif part:
-            pin.hear(part)
+            self.hear(part)
         return message
 
     async def send(self, message: AsgiMessage) -> None:
         """Most responses go by this alone: a success of JSON that has its length and no more headers, and a body in one piece. It calls
         few others, for a server does this amid much else: what counts is how much has to be looked at. All else goes by steps which would
         do the same for these."""
-        if self._length is not None and not self.has_started:
+        start = self.start
+        if start is not None:
+            self.start = None
             part = message.get("body")
             if type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
-                pin = self.pin
-                body = stamped(part, pin.stamp)
+                shown = self.shown
+                body = stamped(part, shown.stamp)
                 if body:
                     self.has_started = True
-                    pin.counts.stamped += 1
-                    pass_on, told = self.pass_on, [(b"content-length", b"%d" % len(body)), _JSON]
-                    await pass_on({"type": _START, "status": self.status, "headers": told})
+                    shown.counts.stamped += 1
+                    pass_on, start = self.pass_on, dict(start)  # an app may send the same again and again
+                    start["headers"] = [(b"content-length", b"%d" % len(body)), _JSON]
+                    await pass_on(start)
                     await pass_on({"type": "http.response.body", "body": body})
                     return
-            told, self._length = [self._length, _JSON], None
-            await self._send({"type": _START, "status": self.status, "headers": told})
-        elif len(message) == 3 and message.get("status") in _USUAL:
-            pin, headers = self.pin, message.get("headers")
+            await self._send(start)
+        elif self.is_plain and (self.has_run or self.has_checked):
+            headers = message.get("headers")
             if (
-                pin.is_plain
-                and (pin.has_run or pin.has_checked)
-                and type(headers) is list
+                type(headers) is list
                 and len(headers) == 2
                 and headers[1] == _JSON
                 and headers[0][0] == b"content-length"
-                and self.method != "HEAD"
+                and message.get("status") in _USUAL
             ):
-                self.status, self._length = message["status"], headers[0]
+                self.start = message
                 return
         await self._send(message)
 
+    @property
+    def _method(self) -> str:
+        """That of the request."""
+        method: str = "" if self.scope is None else self.scope["method"]
+        return method
+
     async def _send(self, message: AsgiMessage) -> None:
-        pin, kind = self.pin, message["type"]
-        if pin.listening is not None:
+        kind = message["type"]
+        if self.listening is not None:
             return  # what a handler answers for the feed does not leave the app
         if kind == _START:
-            self.status = message["status"]
+            self._stamping = stamping = Stamping(self, self._method)
+            self.status = stamping.status = message["status"]
             plain = message.get("headers", ())
-            headers, waits = self.begun(plain)
+            headers, waits = stamping.begun(plain)
             if headers is not plain:
                 message = {**message, "headers": headers}
             if waits:
                 self._start = message
                 return
-            if pin.failures and self.status == 500 and not pin.is_own_answer:
+            if self.failures and self.status == 500 and not self.is_own_answer:
                 self._held = [message]
                 self.was_held = True
                 return
-        elif self._start is not None and kind.startswith("http.response."):
+        elif self._start is not None and self._stamping is not None and kind.startswith("http.response."):
             start, self._start = self._start, None
             part = bytes(message.get("body", b""))
-            body = self.first_part(start["headers"], part, is_all=not message.get("more_body", False))
+            is_all = not message.get("more_body", False)
+            body = self._stamping.first_part(start["headers"], part, is_all=is_all)
             if body is not part:
                 message = {**message, "body": body}
             self.has_started = True
@@ -267,9 +303,9 @@ class _Response(Stamping, eq=False):
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._length = self._start = self._held = self.pin.listening = None
-        self.pin.is_own_answer = True
-        await send_answer(self.send, answer, self.method)
+        self.start = self._start = self._held = self.listening = None
+        self.is_own_answer = True
+        await send_answer(self.send, answer, self._method)
 
 
 async def answer_call(

@@ -12,11 +12,11 @@ from typing import Any
 from shelflife.contract import BadMessage
 from shelflife.integrations.own_pages import endpoints_before, way_to_page
 from shelflife.integrations.stamping import (
-    PROVIDER_KEY,
+    CONTRACT_KEY,
     Headers,
     Stamping,
-    hand_on,
     headers_of_answer,
+    is_pinned_around,
     warn_of_what_went_unheard,
 )
 from shelflife.server.admin import AdminEndpoints
@@ -120,31 +120,27 @@ class UnderContract:
 
     def __init__(self, app: App, provider: Provider, find_operation: FindOperation) -> None:
         self.app = app
-        self._provider = provider
+        self.provider = provider
         self._find_operation = find_operation
-        self._key = f"shelflife.{id(provider)}"
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get(self._key, self) is not self:
-            return self.app(environ, start_response)  # an app around this one has pinned the request
-        if PROVIDER_KEY in environ:
-            hand_on(environ[PROVIDER_KEY], self._provider)
-        environ[self._key] = self
-        environ[PROVIDER_KEY] = self._provider
+        if CONTRACT_KEY in environ and is_pinned_around(self, environ):
+            return self.app(environ, start_response)
+        environ[CONTRACT_KEY] = self
         try:
             pin = self._pin(environ)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
-            answer = error_answer(self._provider.wire, environ.get("HTTP_ACCEPT", ""), 400, str(error))
+            answer = error_answer(self.provider.wire, environ.get("HTTP_ACCEPT", ""), 400, str(error))
             return _answered(answer, environ, start_response)
         pin.headers = partial(_headers_of, environ)
         if "wsgi.input" in environ:
             environ["wsgi.input"] = _Heard(environ["wsgi.input"], pin)
-        return _Response(self._provider, pin, environ, start_response).of(self.app)
+        return _Response(self.provider, pin, environ, start_response).of(self.app)
 
     def _pin(self, environ: Environ) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
         method, path = environ["REQUEST_METHOD"], _path_of(environ)
-        incoming = Incoming(self._provider, method, _headers_of(environ))
+        incoming = Incoming(self.provider, method, _headers_of(environ))
         return incoming.pinned_blocking(
             lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", "")
         )

@@ -107,18 +107,17 @@ def title_of(status: int) -> str:
 
 def stamped(body: bytes, stamp: Stamp) -> bytes:
     """A JSON object with a stamp added at its end; b"" when the body is no object, or has its members already."""
-    if not body or body[-1] != _CLOSING:
-        body = body.strip(_WHITE_SPACE)
     try:
         if not body.isascii():
             body.decode()  # what is skipped is not checked for this
         _check_unstamped(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b""
-    if body[1] != _QUOTE:
-        body = body.strip(_WHITE_SPACE)
-        if not body.strip(b"{}" + _WHITE_SPACE):
-            return b"{" + stamp.members + b"}"
+    if body[-1] == _CLOSING and body[1] == _QUOTE:
+        return body[:-1] + stamp.ending
+    body = body.strip(_WHITE_SPACE)
+    if not body.strip(b"{}" + _WHITE_SPACE):
+        return b"{" + stamp.members + b"}"
     return body[:-1] + stamp.ending
 
 

@@ -239,7 +239,7 @@ class SeenReaders:
 
     def note(self, pin: Pin, given: Given) -> None:
         """A check was given this. Once that was something else than the body, it may be that again."""
-        if not pin.is_heard:
+        if not pin.shown.is_heard:
             return
         self.looks_left = max(0, self.looks_left - 1)
         operation = pin.find_operation()

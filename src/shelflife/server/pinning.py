@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,7 @@ from shelflife.server.errors import LogError, MalformedRequest
 from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
 from shelflife.server.operations import Operation
-from shelflife.server.pins import Pin
+from shelflife.server.pins import Pin, Shown
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 from shelflife.server.stamps import Stamp
@@ -58,13 +57,12 @@ class Incoming:
         self,
         find_operation: Callable[..., Operation | None],
         root_path: str = "",
-        asked: tuple[Any, ...] = (),
+        pin: Pin | None = None,
     ) -> Pin:
-        """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
+        """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread. It is put into a pin that is
+        given."""
         why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
-        pin = self.pin(find_operation, root_path, why)
-        pin.asked = asked
-        return pin
+        return self.pin(find_operation, root_path, why, pin)
 
     def pinned_blocking(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
         """The same for a thread that may wait, though not for long."""
@@ -82,6 +80,7 @@ class Incoming:
         find_operation: Callable[..., Operation | None],
         root_path: str = "",
         why: LogError | None = None,
+        pin: Pin | None = None,
     ) -> Pin:
         """What the request sees. `why` is what kept the log from being looked into.
 
@@ -104,7 +103,8 @@ class Incoming:
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        pin = Pin(state, face, stamp, find_operation, provider.counts)
+        pin = Pin() if pin is None else pin
+        pin.shown, pin.find = Shown(state, face, stamp, provider.counts), find_operation
         pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
         return pin
 

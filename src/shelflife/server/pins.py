@@ -1,6 +1,6 @@
 """What one request sees of the contract, and what became of its check."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,11 +11,12 @@ from shelflife.server.errors import leaves_of
 from shelflife.server.faces import Face
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
+from shelflife.server.policies import Policy
 from shelflife.server.reads import Tables
 from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
-__all__ = ["UNSTAMPED", "Checked", "Listening", "Pin"]
+__all__ = ["UNSTAMPED", "Checked", "Listening", "Pin", "Shown"]
 
 _LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
@@ -28,34 +29,45 @@ Listening = Callable[[Any, Any], Awaitable[None]]
 """Tells whoever has asked for a feed, by what the server gave for receiving and sending."""
 
 
-def _untold(*asked: Any) -> None:
-    """Finds no operation."""
-
-
-class Pin(msgspec.Struct, eq=False):
-    """One request: the state that it sees from start to end, and what its check has found.
-
-    The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
-    It is a struct because that is made at once, however much it holds.
-    """
+class Shown(msgspec.Struct, frozen=True, eq=False):
+    """What a request is shown: a state, and all that goes with it. It is put together once for most requests, so that each has only this to
+    look at."""
 
     state: State
     face: Face
     """What the state shows to the client."""
     stamp: Stamp
     """What a response carries."""
-    find: Callable[..., Operation | None]
-    """Finds the operation, given what was `asked`."""
     counts: Counts
-    """Where it is counted what becomes of the request."""
-    asked: tuple[Any, ...] = ()
+    """Where it is counted what becomes of requests."""
     is_heard: bool = True
-    """Whether what the client sends is kept. Without a policy nobody asks for it."""
+    """Whether what a client sends is kept. Without a policy nobody asks for it."""
+    is_plain: bool = False
+    """Whether nothing goes with it, and there is something for a response to carry."""
+    tables: Tables | None = None
+    """What policies see of the state at first, where that is at hand."""
+    policies: Sequence[Policy] | None = None
+    """Those that are for a request, where they are the same for each, and nobody wants to know who makes it."""
+    is_of_a_shared_log: bool = False
+    """Whether it has to be looked at each time how long ago that was read."""
+    readiness: object = None
+    """As of which readiness of the provider this is."""
+
+
+class Pin:
+    """One request: the state that it sees from start to end, and what its check has found.
+
+    The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
+    Whoever makes one sets what is known of it, and the rest stands in the class: most requests set little, and an attribute is set and read
+    sooner than any other field is.
+    """
+
+    shown: Shown
+    find: Callable[..., Operation | None]
+    """Finds the operation."""
     is_plain: bool = False
     """Whether there is nothing to it but what it sees and what its response carries, the members of the stamp: the client says nothing to
     the contract, and no check has failed."""
-    tables: Tables | None = None
-    """What policies see of the state at first, where that is at hand."""
     precondition: Precondition | None = None
     """What the client wants to be sure of before the request is carried out."""
     is_at_the_end: bool = True
@@ -89,6 +101,26 @@ class Pin(msgspec.Struct, eq=False):
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
 
+    @property
+    def state(self) -> State:
+        """The state that the request sees."""
+        return self.shown.state
+
+    @property
+    def face(self) -> Face:
+        """What that shows to the client."""
+        return self.shown.face
+
+    @property
+    def stamp(self) -> Stamp:
+        """What a response carries."""
+        return self.shown.stamp
+
+    @property
+    def counts(self) -> Counts:
+        """Where it is counted what becomes of the request."""
+        return self.shown.counts
+
     def hand_on(self) -> None:
         """Leave the request to a contract further inside. A precondition, too, is about the state of that one."""
         self.is_handed_on, self.is_plain = True, False
@@ -97,15 +129,15 @@ class Pin(msgspec.Struct, eq=False):
     def let_go(self) -> None:
         """Let go of what the request was asked with. A server may keep the context of a request, and this in it, long after that: a timer
         of uvicorn does. What hangs on it would be kept as well, and looked through by the garbage collector again and again."""
-        self.find, self.asked, self.body = _untold, (), b""
+        self.body = b""
+        if not self.is_plain:
+            self.failures = ()  # the tracebacks of failures lead back to this
         if self.headers is not dict:
             self.headers = dict
-        if self.failures:
-            self.failures = ()  # the tracebacks of failures lead back to this
 
     def find_operation(self) -> Operation | None:
         """The operation that the app has found for the request, once a handler runs; None when it cannot be told."""
-        return self.find(*self.asked)
+        return self.find()
 
     def failure_in(self, error: BaseException) -> Exception | None:
         """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
@@ -126,7 +158,7 @@ class Pin(msgspec.Struct, eq=False):
             or (not is_success and (status in UNSTAMPED or status >= 500))
         ):
             return False
-        if self.stamp.is_no_news and not self.has_violations:
+        if self.shown.stamp.is_no_news and not self.has_violations:
             return False
         if self.has_checked or not is_success:
             return self.has_checked

@@ -17,7 +17,6 @@ from shelflife.contract.messages import ReloadReport
 from shelflife.contract.preconditions import Precondition
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
-from shelflife.server.counting import Counts
 from shelflife.server.declaring import GivenTables, TableSource
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
@@ -30,8 +29,7 @@ from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import registry_of
 from shelflife.server.models import DICTIONARY, Reader
-from shelflife.server.operations import Operation
-from shelflife.server.pins import Checked, Pin
+from shelflife.server.pins import Checked, Pin, Shown
 from shelflife.server.policies import (
     Fix,
     Policies,
@@ -51,7 +49,7 @@ from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
-from shelflife.server.stamps import NO_STAMP, Stamp
+from shelflife.server.stamps import NO_STAMP
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -70,11 +68,6 @@ _KINDS = {
     "disclosure": Disclosure,
     "scoring": Scoring,
 }
-
-
-_Shown = tuple[State, object, Face, Stamp, Counts, bool, bool, Tables]
-"""A state, as of which readiness this is, and what goes into pins: what the state shows to most clients, what their responses carry, where
-they are counted, whether what they send is kept, whether there is anything to carry, and what policies see."""
 
 
 class Provider(Forked):
@@ -149,9 +142,9 @@ class Provider(Forked):
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._shown: _Shown | None = None
+        self.shown: Shown | None = None
         """What most requests see of the state that was asked for last."""
-        self._readiness = object()
+        self.readiness = object()
         """Another one whenever something has to be made ready again: then what is shown has to be put together anew."""
         self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
@@ -225,7 +218,7 @@ class Provider(Forked):
 
     def _be_unready(self) -> None:
         """Have the next request look whether all is ready. It was noted before that this is not so: see `_show`."""
-        self._readiness = object()
+        self.readiness = object()
 
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
@@ -295,33 +288,38 @@ class Provider(Forked):
         """Where the contract lives, for an app that is mounted there."""
         return root_path.rstrip("/") if self._root is None else self._root.rstrip("/")
 
-    def plain_pin(
-        self, find_operation: Callable[..., Operation | None], asked: tuple[Any, ...]
-    ) -> Pin | None:
-        """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
-        registry, shown = self.registry, self._shown
-        state = registry.state
-        if shown is None or shown[0] is not state or shown[1] is not self._readiness:
-            shown = self._show(state)
-        if shown is None or (registry.is_shared and registry.is_out_of_date):
-            return None
-        _, _, face, stamp, counts, is_heard, is_plain, tables = shown
-        return Pin(state, face, stamp, find_operation, counts, asked, is_heard, is_plain, tables)
+    def usual(self) -> Shown | None:
+        """What a request is shown that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
+        registry, shown = self.registry, self.shown
+        if shown is None or shown.state is not registry.state or shown.readiness is not self.readiness:
+            shown = self._show(registry.state)
+        return None if registry.is_shared and registry.is_out_of_date else shown
 
-    def _show(self, state: State) -> _Shown | None:
+    def _show(self, state: State) -> Shown | None:
         """What most requests see of a state. It is put together once, for whatever else a request looked at would not be in the processor's
         caches amid a server. None where not all is ready, or clients are not all shown the same."""
         # First, for another thread may declare a policy meanwhile: it notes that not all is ready, and changes this afterwards. So either
         # that is seen here, or what is put together here is not shown to anybody who comes later.
-        readiness = self._readiness
+        readiness = self.readiness
         if self.disclosure is not None or not self.is_ready:
             return None
-        face, is_heard = face_of(state, self.level), self.policies.are_any
-        stamp = face.stamp if self.level else NO_STAMP
-        is_plain, tables = bool(stamp.members), self._views_of(state)
-        shown = state, readiness, face, stamp, self.counts, is_heard, is_plain, tables
-        self._shown = shown
-        return shown
+        face, known = face_of(state, self.level), self.policies
+        # Else it has to be found for each check which operation it is for, who asks, or how what it is given was read.
+        is_for_one = known.are_for_one or self.apps.is_noting_checks
+        is_alike = not (is_for_one or self.readers.looks_left) and self.clients is None
+        self.shown = Shown(
+            state,
+            face,
+            face.stamp if self.level else NO_STAMP,
+            self.counts,
+            is_heard=known.are_any,
+            is_plain=self.level > 0,
+            is_of_a_shared_log=self.registry.is_shared,
+            tables=self._views_of(state),
+            policies=known.for_every if is_alike else None,
+            readiness=readiness,
+        )
+        return self.shown
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -403,46 +401,44 @@ class Provider(Forked):
         """
         pin = self.pinned.get()
         if pin is None or pin.is_over:
-            if self.apps:  # else no app has the contract, as in a test of policies
-                raise UsageError(
-                    "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
-                    " and outside of a request ask for violations(request, operation)"
-                )
-            state = self.registry.state
-            if violations := self._violations(Given(request), operation, state, None):
-                raise Rejected(violations, state)
+            self._check_outside(request, operation)
             return
-        pin.has_checked = True
+        pin.has_checked, shown = True, pin.shown
         try:
-            seen = at_first_sight(request, pin) if pin.precondition is None else None
+            seen = at_first_sight(request, pin) if pin.is_plain or pin.precondition is None else None
             if seen is None:
                 self._check_closely(Given(request, pin.body, pin.asked_for), operation, pin)
             else:  # as `_violations` does it, but nothing is made that only a refusal needs
-                known, concerned = self.policies, None
-                policies = known.for_every
-                if (
-                    policies is None
-                    or operation is not None
-                    or known.are_for_one
-                    or self.apps.is_noting_checks
-                ):
+                policies, concerned = shown.policies, None
+                if policies is None or operation is not None:
                     concerned = self.apps.operation_of(operation, pin)
-                    policies = known.concerning(concerned)
-                found = found_by(policies, seen, pin.tables or self._views_of(pin.state))
-                if found or self.readers.looks_left:
+                    policies = self.policies.concerning(concerned)
+                found = found_by(policies, seen, shown.tables or self._views_of(shown.state))
+                if found or (shown.policies is None and self.readers.looks_left):
                     given = Given(request, pin.body, pin.asked_for)
                     if violations := self._told(found, given, concerned, pin.state, pin):
                         raise Rejected(violations, pin.state)
-                elif self.clients is not None and self.clients.counted:
+                elif shown.policies is None and self.clients is not None and self.clients.counted:
                     self.clients.note(pin.headers, concerned, seen, (), pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             self._fail(pin, failure)
             raise
         if not pin.has_passed:
             pin.has_passed = True
-            self.counts.passed += 1
+            shown.counts.passed += 1
         if self.on_checked:
             self._tell_of(Checked(pin, None))
+
+    def _check_outside(self, request: Any, operation: str | None) -> None:
+        """Check what is no request that an app has got."""
+        if self.apps:  # else no app has the contract, as in a test of policies
+            raise UsageError(
+                "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
+                " and outside of a request ask for violations(request, operation)"
+            )
+        state = self.registry.state
+        if violations := self._violations(Given(request), operation, state, None):
+            raise Rejected(violations, state)
 
     def judge(self, request: Any, operation: str) -> None:
         """Raise `PreconditionFailed` when the request at hand has a precondition that is not met. No policy has a say in that: it is for
@@ -543,7 +539,10 @@ class Provider(Forked):
             return
         if found:
             self.counts.count_fixes(found, "stale" if pin.verdict == "failed" else "refusal")
-        if found or self.readers.looks_left:
+        looks_left = self.readers.looks_left
+        if found or looks_left:
             self.readers.note(pin, given)
+        if looks_left and not self.readers.looks_left:
+            self.shown = None  # from now on checks may be alike
         if self.clients is not None and pin.verdict != "failed":
             self.clients.note(pin.headers, operation, given.fields, found, state, pin)

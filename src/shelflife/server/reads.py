@@ -27,6 +27,7 @@ __all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "with_objects"]
 _log = logging.getLogger("shelflife")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_NOTHING: Row = {}
 _MOST_KEPT_VIEWS = 4096
 _MOST_ROWS = 64
 """Whoever has read more rows of a table has read it whole."""
@@ -278,10 +279,13 @@ class Request(_View, Mapping[str, Any]):
 class RowView(_View, Mapping[str, Any]):
     """One row, as a policy sees it."""
 
-    __slots__ = ("_key", "_leads_to", "_reads", "_row", "_table", "_tables")
+    __slots__ = ("_at_hand", "_key", "_leads_to", "_reads", "_row", "_table", "_tables")
 
     def __init__(self, tables: "ref[Tables]", reads: Reads | None, table: str, key: str, row: Row) -> None:
+        self._at_hand = _NOTHING if reads is not None else _plain_part(row)
+        """What is handed out at once: most requests are good, and pay for no more than a look. Under a record nothing is."""
         self._leads_to: dict[str, RowView | None] = {}
+        """The same for rows."""
         self._tables = tables
         self._reads = reads
         self._row = row
@@ -299,13 +303,16 @@ class RowView(_View, Mapping[str, Any]):
         return self._key
 
     def __getitem__(self, column: str) -> Any:
-        if self._reads is not None or type(column) is not str:  # most requests are good, and pay for no call
-            column = self._read(column)
         try:
-            value = self._row[column]
+            if type(column) is str:
+                return self._at_hand[column]
         except KeyError:
-            raise KeyError(_Sentence(f"row {self._key} of {self._table} has no column {column}")) from None
-        return value if type(value) is str or type(value) in _SCALARS else deepcopy(value)
+            pass
+        name = self._read(column)
+        try:
+            return deepcopy(self._row[name])
+        except KeyError:
+            raise KeyError(_Sentence(f"row {self._key} of {self._table} has no column {name}")) from None
 
     def __contains__(self, column: object) -> bool:
         return self._read(column) in self._row
@@ -338,11 +345,14 @@ class RowView(_View, Mapping[str, Any]):
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is
         there."""
-        if self._reads is not None:
-            return next(self._followed(relation), None)
-        if relation not in self._leads_to:
-            self._leads_to[relation] = next(self._followed(relation), None)
-        return self._leads_to[relation]
+        try:
+            return self._leads_to[relation]
+        except KeyError:
+            pass
+        row = next(self._followed(relation), None)
+        if self._reads is None:
+            self._leads_to[relation] = row
+        return row
 
     def follow_all(self, relation: str) -> "list[RowView]":
         """All the rows that this one leads to by the relation."""
@@ -367,10 +377,17 @@ class RowView(_View, Mapping[str, Any]):
                 yield row
 
 
+def _plain_part(row: Row) -> Row:
+    """What of a row can be handed out as it is. Mostly that is all."""
+    if _SCALARS.issuperset(map(type, row.values())):
+        return row
+    return {column: value for column, value in row.items() if type(value) in _SCALARS}
+
+
 class TableView(_View, Mapping[str, RowView]):
     """One table, as a policy sees it. A look-up reads whether a row is there; a walk reads which ones are."""
 
-    __slots__ = ("_name", "_reads", "_seen", "_table", "_tables")
+    __slots__ = ("_at_hand", "_name", "_reads", "_seen", "_table", "_tables")
 
     def __init__(self, tables: "Tables", name: str, table: Table) -> None:
         self._tables = ref(tables)  # weak, so that an old state goes at once
@@ -378,6 +395,8 @@ class TableView(_View, Mapping[str, RowView]):
         self._name = name
         self._table = table
         self._seen: dict[str, RowView] = {}
+        self._at_hand = self._seen if self._reads is None else {}
+        """What is handed out at once. Under a record nothing is."""
 
     def __getitem__(self, key: str) -> RowView:
         row: RowView | None = self.get(key)
@@ -387,16 +406,18 @@ class TableView(_View, Mapping[str, RowView]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The row under the key. A value that can be no key (a null, a list) is in no table."""
-        view = self._seen.get(key) if type(key) is str else None
-        if view is not None:
-            if self._reads is not None:
-                self._reads.row(self._name, view._key)
-            return view
+        try:
+            if type(key) is str:
+                return self._at_hand[key]
+        except KeyError:
+            pass
         row_key = key_of(key)
         if row_key is None:
             return default
         if self._reads is not None:
             self._reads.row(self._name, row_key)
+            if row_key in self._seen:
+                return self._seen[row_key]
         row = self._table.rows.get(row_key)
         if row is None:
             return default
