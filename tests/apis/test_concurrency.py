@@ -54,7 +54,9 @@ def test_a_stamp_always_agrees_with_the_suggestion_beside_it():
         for number in range(1, RELOADS + 1):
             rows = {"plan_partner_growth": {"code": f"CODE{number}"}}
             provider.registry.reload_table("active_csm_codes", set=rows, version=str(number))
-            if number % WAITS_EVERY == 0:  # they read all the while: the second from here was begun after this reload
+            if (
+                number % WAITS_EVERY == 0
+            ):  # they read all the while: the second from here was begun after this reload
                 wanted = [count + 2 for count in read_counts]
                 wait_until(lambda wanted=wanted: all(map(int.__ge__, read_counts, wanted)))
         over.set()
