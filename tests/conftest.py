@@ -23,7 +23,7 @@ pytest_plugins = ["tests.forked"]
 gc.disable()  # until all is collected: nothing of what is imported is garbage, and looking for it took half of the time
 
 settings.register_profile(
-    "suite", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+    "suite", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("long", settings.get_profile("suite"), max_examples=5_000)
 settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))

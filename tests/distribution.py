@@ -1,7 +1,7 @@
 """Which tests a worker runs together, and which begin first.
 
 A module is run by one worker: whatever it starts or plays for all its tests is started and played once. The long ones
-(about eight seconds of work or more) come first, so that no worker is left with one at the end.
+(about eight seconds or more, of work or of waiting) come first, so that no worker is left with one at the end.
 """
 
 _APART = {
@@ -61,10 +61,15 @@ _TOGETHER = {
     "tests/lab/test_presets.py": "presets",
     "tests/lab/test_scenarios.py": "scenarios",
     "tests/lab/test_wordings.py": "wordings",
+    "tests/browser/test_page.py": "the page in a browser",
+    "tests/server/test_known_clients.py": "clients of known kinds",
+    "tests/server/test_scoring.py": "scores of workers that tell each other",
     "tests/server/test_log.py": "logs of which processes make use",
     "tests/test_imports.py": "agents on the SDK of OpenAI",
     "tests/test_fingerprints.py": "sources that three processes have read",
     "tests/test_book.py": "the book",
+    "tests/test_postgres_databases.py": "databases that do not answer",
+    "tests/test_sqlite_files.py": "files that others hold",
     "tests/integrations/test_httpx_time.py": "what is waited for",
 }
 """Further long modules, with what takes its time when it is first needed."""

@@ -1,6 +1,7 @@
 """The documents are true: the spec and the tests name each other, the schemas fit, every link leads somewhere."""
 
 import ast
+import functools
 import re
 from typing import get_args
 
@@ -24,13 +25,24 @@ def spec_sentences():
     return re.findall(r"^- \*\*(\d+\.\d+)\*\* ", text, re.MULTILINE)
 
 
-def named_by_tests(mark):
-    """What `pytest.mark.spec(...)`, or another mark, names, wherever it stands in the tests."""
-    return {
-        ast.literal_eval(argument)
+@functools.cache
+def marks_of_tests():
+    """Each `pytest.mark.…(...)`, wherever it stands in the tests."""
+    return [
+        node
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"pytest.mark.{mark}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if ast.unparse(node.func.value) == "pytest.mark"
+    ]
+
+
+def named_by_tests(mark):
+    """What `pytest.mark.spec(...)`, or another mark, names."""
+    return {
+        ast.literal_eval(argument)
+        for node in marks_of_tests()
+        if node.func.attr == mark
         for argument in node.args
     }
 

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections import defaultdict
+from functools import partial
 
 import pytest
 
@@ -18,9 +18,9 @@ ours = Lazily("shelflife.integrations.claude_agent_sdk")
 
 
 class Program:
-    """One start of it. It plays episodes one after another, each with another tool."""
+    """One start of it. It plays episodes one after another, each with another tool, and the hooks of another memory."""
 
-    def __init__(self, tools, environment, others=()):
+    def __init__(self, hooks, environment):
         self._tool = None
 
         @claude.tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
@@ -33,53 +33,94 @@ class Program:
             tools=[],
             allowed_tools=["mcp__billing__subscribe"],
             mcp_servers={"billing": claude.create_sdk_mcp_server("billing", tools=[subscribe])},
-            hooks=None if tools is None else self._hooks(tools, others),
+            hooks=hooks,
             setting_sources=[],
             env=environment,
         )
         self.client = claude.ClaudeSDKClient(options)
 
-    def _hooks(self, tools, others):
-        hooks = ours.memory_hooks(tools, "billing")
-        return {**hooks, "PreToolUse": [*hooks["PreToolUse"], *others]}
-
     async def play(self, implementation):
         self._tool = implementation
-        await self.client.query(PROMPTS["mcp__billing__subscribe"])
+        return await self._said_to(PROMPTS["mcp__billing__subscribe"])
+
+    async def forget(self):
+        """Begin another conversation."""
+        await self._said_to("/clear")
+
+    async def _said_to(self, prompt):
+        await self.client.query(prompt)
         said = self.client.receive_response()
         [result] = [message.result async for message in said if isinstance(message, claude.ResultMessage)]
         return result
 
 
+class Remembering(Program):
+    """One that has hooks, which are for good: they are those of whichever memory plays."""
+
+    def __init__(self, environment):
+        self._hooks = None
+        of_any = ours.memory_hooks(Tools(Memory(), ROOT), "billing")
+        handing_on = {
+            event: [claude.HookMatcher(one.matcher, [partial(self._hook, event)]) for one in matchers]
+            for event, matchers in of_any.items()
+        }
+        super().__init__(handing_on, environment)
+
+    async def _hook(self, event, *told):
+        [matcher] = self._hooks[event]
+        [hook] = matcher.hooks
+        return await hook(*told)
+
+    async def play_with(self, tools, implementation):
+        self._hooks = ours.memory_hooks(tools, "billing")
+        return await self.play(implementation)
+
+
+@pytest.fixture(scope="module")
+def started(vendor, tmp_path_factory):
+    """The loop in which programs run, those that wait for an episode, without a memory and with one, and their environment.
+
+    A start takes five times as long as an episode.
+    """
+    home = str(tmp_path_factory.mktemp("home"))
+    environment = {
+        "ANTHROPIC_BASE_URL": vendor.address,
+        "ANTHROPIC_API_KEY": KEY,
+        "HOME": home,
+        "CLAUDE_CONFIG_DIR": home,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    idle = [], []
+    with asyncio.Runner() as runner:
+        yield runner, idle, environment
+        for program in itertools.chain(*idle):
+            runner.run(program.client.disconnect())
+
+
 class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
     @pytest.fixture(autouse=True)
-    def home(self, loop, tmp_path, model):
-        self.environment = {
-            "ANTHROPIC_BASE_URL": model.address,
-            "ANTHROPIC_API_KEY": KEY,
-            "HOME": str(tmp_path),
-            "CLAUDE_CONFIG_DIR": str(tmp_path),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        }
-        self.idle = defaultdict(
-            list
-        )  # a start takes most of the time of an episode, so the next one is played by the same program
-        yield
-        for program in itertools.chain(*self.idle.values()):
-            self.run(program.client.disconnect())
+    def loop(self, started, model):
+        self._runner, self.idle, self.environment = started
+        for program in itertools.chain(*self.idle):
+            self.run(program.forget())
+        model.forget()
 
     async def play(self, tools, implementation):
-        if self.idle[tools]:
-            program = self.idle[tools].pop()  # two episodes at once have a program each
+        idle = self.idle[tools is not None]
+        if idle:
+            program = idle.pop()  # two episodes at once have a program each
         else:
-            program = Program(tools, self.environment)
+            program = Program(None, self.environment) if tools is None else Remembering(self.environment)
             await program.client.connect()
         try:
-            result = await program.play(implementation)
+            if tools is None:
+                result = await program.play(implementation)
+            else:
+                result = await program.play_with(tools, implementation)
         except BaseException:
             await program.client.disconnect()
             raise
-        self.idle[tools].append(program)
+        idle.append(program)
         return result
 
     def test_where_another_hook_has_its_way_with_the_input_nothing_is_learned_from_what_came_of_that(
@@ -89,8 +130,9 @@ class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
             changed = {**data["tool_input"], "customer": "Bob"}
             return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": changed}}
 
-        tools = Tools(memory, ROOT)
-        program = Program(tools, self.environment, [claude.HookMatcher(None, [rename])])
+        hooks = ours.memory_hooks(Tools(memory, ROOT), "billing")
+        hooks["PreToolUse"].append(claude.HookMatcher(None, [rename]))
+        program = Program(hooks, self.environment)
 
         async def play():
             async with program.client:

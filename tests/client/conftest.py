@@ -9,6 +9,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Memory
 from shelflife.client.circuit import Circuit
 from shelflife.client.pauses import Pauses
+from shelflife.server import keeping_up
 from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.histories import World
@@ -58,6 +59,12 @@ def world_address(world):
 def http():
     with httpx2.Client(trust_env=False, timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def servers_end_soon(monkeypatch):
+    """A server that keeps up with a log ends within half a second, and most tests of it wait for that more than for all else."""
+    monkeypatch.setattr(keeping_up, "_LONGEST_WAIT_S", 0.05)
 
 
 @pytest.fixture

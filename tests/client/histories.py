@@ -137,7 +137,7 @@ def assert_nothing_stale(world, agent, requests):
             assert same_json(entry.parameters, now[entry.type].parameters)
 
 
-HISTORIES = 60 if settings().max_examples < 1000 else 10_000
+HISTORIES = 40 if settings().max_examples < 1000 else 10_000
 
 
 def assert_exact(world, agent, requests, rounds):

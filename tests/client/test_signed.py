@@ -23,6 +23,8 @@ from tests.client.wires import DAY_S, KEY, SIGNED, UNSIGNED, Naming, Wire, asked
 from tests.programs import programs
 from tests.worlds import dense_fields, dense_worlds, rule_lists
 
+pytestmark = pytest.mark.usefixtures("servers_end_soon")
+
 
 @pytest.fixture
 def provider(tmp_path, clock):

@@ -16,6 +16,8 @@ from shelflife.testing import serving
 from tests.acme_world import FREE, FUNDING_1, GOVERNED, rotate
 from tests.client.wires import KEY, OTHER_KEY, Naming, Replaced, Wire, held, tamper
 
+pytestmark = pytest.mark.usefixtures("servers_end_soon")
+
 
 @pytest.fixture
 def provider(tmp_path, clock):

@@ -456,6 +456,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=25 if settings().max_examples < 1000 else 400, stateful_step_count=20
+    max_examples=16 if settings().max_examples < 1000 else 400, stateful_step_count=20
 )
 TestStoreMachine = StoreMachine.TestCase

@@ -23,7 +23,7 @@ from tests.positions.histories import Broken
 from tests.positions.searching import shrunk
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
-PARTS, HISTORY_COUNT = (range(100), 200) if IS_LONG else (range(2), 100)
+PARTS, HISTORY_COUNT = (range(100), 200) if IS_LONG else (range(2), 60)
 SETTINGS = (
     Setting(),
     Setting(conditional=True, has_file=True),
@@ -66,7 +66,7 @@ def test_hand_made_histories_are_exact(name):
 
 
 def test_everything_happens_that_can():
-    settings, moves = zip(*map(drawn, range(2 * 150)), strict=True)  # those that are always played
+    settings, moves = zip(*map(drawn, range(2 * 60)), strict=True)  # those that are always played
     possible = verbs_of(
         Setting(has_feed=True, has_keys=True, keeps_file=True, splits=True, has_flaky_store=True)
     )

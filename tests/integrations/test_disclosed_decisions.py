@@ -132,7 +132,7 @@ def http():
 
 
 @pytest.mark.spec("14.4", "14.8")
-@settings(max_examples=30 if settings().max_examples < 1000 else 3000)
+@settings(max_examples=20 if settings().max_examples < 1000 else 3000)
 @given(
     content=dense_worlds,
     declared=rule_lists,

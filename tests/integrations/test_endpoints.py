@@ -468,7 +468,7 @@ def clean(value):
 
 
 @pytest.mark.spec("7.9")
-@settings(max_examples=200 if settings().max_examples < 1000 else 10_000, deadline=None)
+@settings(max_examples=120 if settings().max_examples < 1000 else 10_000, deadline=None)
 @given(
     st.sampled_from(
         [

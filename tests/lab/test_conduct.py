@@ -379,6 +379,7 @@ FIGURES = re.findall(
 )
 
 
+@pytest.mark.usefixtures("commands_find_what_was_played")
 @pytest.mark.parametrize(("stream", "flags", "told"), FIGURES)
 def test_the_documented_figures_are_those_that_come_out(stream, flags, told, capsys):
     assert main(["lab", "run", stream, "--arm", "A2D", "--json", *flags.split()]) == 0

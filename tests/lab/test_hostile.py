@@ -331,6 +331,7 @@ def against(tokens, baseline):
     return percent.replace("+0.0", "0.0").replace("-", "\N{MINUS SIGN}")
 
 
+@pytest.mark.usefixtures("commands_find_what_was_played")
 @pytest.mark.parametrize(("stream", "arm", "flags", "told"), FIGURES)
 def test_the_documented_figures_are_those_that_come_out(stream, arm, flags, told, capsys):
     assert main(["lab", "run", stream, "--arm", arm, "--json", *flags.split()]) == 0

@@ -83,12 +83,9 @@ def test_what_is_no_address_of_an_engine_is_refused_and_nothing_is_touched(
 def test_nothing_is_left_in_an_engine(postgres, valkey, monkeypatch, capsys):
     monkeypatch.setenv(ADDRESSES["postgres"], postgres.url)
     monkeypatch.setenv(ADDRESSES["valkey"], valkey.url)
-    assert (
-        main(
-            "lab run drifted --arm exact --workers 2 --log postgres --store valkey --agents 2 --json".split()
-        )
-        == 0
-    )
+    command = "lab run drifted --arm exact --workers 2 --log postgres --store valkey --agents 2 --json"
+    with servers_forked():
+        assert main(command.split()) == 0
     [run] = json.loads(capsys.readouterr().out)["runs"]
     assert (run["log"], run["store"], run["retries"]) == ("postgres", "valkey", 7)
     with psycopg.connect(postgres.url) as connection:
@@ -146,7 +143,8 @@ def fields_of(conduct):
 
 def test_the_records_say_how_many_workers_there_were(tmp_path, capsys):
     arguments = f"lab run drifted --arm A2D --workers 2 --json --out {tmp_path}"
-    assert main(arguments.split()) == 0
+    with servers_forked():
+        assert main(arguments.split()) == 0
     [run] = json.loads(capsys.readouterr().out)["runs"]
     assert (run["workers"], run["retries"]) == (2, 7)
     [path] = tmp_path.glob("*--2_workers--*.jsonl")

@@ -36,7 +36,6 @@ def first_tries(score):
     )
 
 
-@pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
     ("arm", "planner", "retries", "evictions", "precision", "restamps", "compliance", "by_class"),
     [
@@ -50,9 +49,9 @@ def first_tries(score):
     ],
 )
 def test_the_ladder_on_the_drifted_stream(
-    arm, planner, retries, evictions, precision, restamps, compliance, by_class, workers
+    arm, planner, retries, evictions, precision, restamps, compliance, by_class
 ):
-    score = played("drifted", arm, planner, workers=workers)
+    score = played("drifted", arm, planner)
     assert (score.retries, score.evictions, score.eviction_precision) == (retries, evictions, precision)
     assert (score.restamps, as_json(score)["compliance"], score.eligible) == (restamps, compliance, 9)
     assert first_tries(score) == by_class
@@ -62,7 +61,6 @@ def test_the_ladder_on_the_drifted_stream(
     assert (score.episodes, score.completed) == (36, 36)
 
 
-@pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
     ("arm", "first_try", "retries", "evictions", "precision", "restamps", "alerts"),
     [
@@ -74,9 +72,9 @@ def test_the_ladder_on_the_drifted_stream(
     ],
 )
 def test_the_detection_policies_on_the_rule_stream(
-    arm, first_try, retries, evictions, precision, restamps, alerts, workers
+    arm, first_try, retries, evictions, precision, restamps, alerts
 ):
-    score = played("rules", arm, workers=workers)
+    score = played("rules", arm)
     assert (score.first_try, score.retries) == (first_try, retries)
     assert (score.evictions_by_event, score.eviction_precision) == (evictions, precision)
     assert (score.stale_injections, score.stale_executions) == (0, 0)
@@ -95,6 +93,18 @@ SAME = (
     "classes",
     "stale_executions",
 )
+
+
+@pytest.mark.parametrize(
+    ("stream", "arm"),
+    [
+        *(("drifted", arm) for arm in ("A0", "A2", "A2DG")),
+        *(("rules", arm) for arm in ("A2DC", "A2DR", "A2DO")),
+    ],
+)
+def test_four_workers_come_to_the_same(stream, arm):
+    alone, by_workers = (played(stream, arm, workers=count) for count in (1, 4))
+    assert [getattr(by_workers, name) for name in SAME] == [getattr(alone, name) for name in SAME]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.positions.traces import TRACES, UNDER_ONE_NAME, fitting
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
 SEEDS = range(1, 21) if IS_LONG else (1,)
-HISTORY_COUNT = 1_000 if IS_LONG else 300
+HISTORY_COUNT = 1_000 if IS_LONG else 200
 WITHOUT_KEYS = [name for name, environment in ENVIRONMENTS.items() if not environment.has_keys]
 
 

@@ -16,7 +16,7 @@ from tests.positions.traces import TRACES, UNDER_ONE_NAME, fitting
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
 SEEDS = range(1, 26) if IS_LONG else (1,)
-HISTORY_COUNT = 1_000 if IS_LONG else 700
+HISTORY_COUNT = 1_000 if IS_LONG else 400
 """For each seed and environment, of either kind: drawn, and mutated."""
 
 NEEDLESS = {"old_is_adopted", "suspects_answered_without_doubt"}

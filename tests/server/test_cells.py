@@ -327,7 +327,7 @@ def without_what_follows(cells):
 
 
 @pytest.mark.spec("4.1", "4.10")
-@settings(max_examples=300 if settings().max_examples < 1000 else 20_000)
+@settings(max_examples=200 if settings().max_examples < 1000 else 20_000)
 @given(dense_worlds, rule_lists, programs, dense_fields)
 @example({t: {"a": {"x": "a", "y": 1}} for t in ("t0", "t1", "t2")}, [], [("equal_rows", "t0", "a", "a")], {})
 def test_the_record_is_what_was_read_no_more_and_no_less(world, declared, program, request):

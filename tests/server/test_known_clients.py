@@ -124,7 +124,7 @@ def test_what_is_said_of_a_client_is_what_it_is(world, kind, changes, rounds):
 @pytest.mark.parametrize(("world", "kind"), SHOWN)
 def test_it_stays_so_however_many_changes_there_are(world, kind):
     client = Played(WORLDS[world], kind)
-    told = client.plays(30, 4)
+    told = client.plays(30, 2)
     assert 0 <= told.right_at_once <= min(told.tasks, client.right_at_once)
     assert 0 <= told.could_save <= client.avoidable
     assert told.followed <= told.refused <= client.refused

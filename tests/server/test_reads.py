@@ -115,7 +115,7 @@ class Turning:
 
 
 @pytest.mark.spec("4.6", "4.1", "4.2", "4.3", "4.4", "4.5", "4.9")
-@settings(max_examples=120 if settings().max_examples < 1000 else 10_000)
+@settings(max_examples=80 if settings().max_examples < 1000 else 10_000)
 @given(dense_worlds, rule_lists, programs, dense_fields)
 def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declared, program, request_fields):
     old, policy = Registry(world, declared), policy_of(program)
