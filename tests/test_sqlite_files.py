@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client import Memory, SqliteStore, StoreError
+from shelflife.client import Memory, SqliteStore, StoreError, Write
 from shelflife.client.events import StoreFailed
 from shelflife.server import LogError, Registry, SqliteLog
 from shelflife.sqlite_files import _changed_at, _left_of_tick_s
@@ -251,6 +251,83 @@ def test_what_others_confirm_after_the_index_was_deleted_is_seen_and_stays(
     assert {one.name for one in all_of(path)} == {path.name}
 
 
+IDLING = """
+import gc, sys
+from shelflife.client import SqliteStore
+from tests.client.entries import entry, put
+
+store = SqliteStore(sys.argv[1])
+put(store, entry("dropped by another"))
+print("learned", flush=True)
+sys.stdin.readline()
+if sys.argv[2] == "is collected":
+    del store
+    gc.collect()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open cannot be told")
+@pytest.mark.parametrize("ending", ["is collected", "ends with the program"])
+@pytest.mark.parametrize("gone", [["-shm"], ["-wal", "-shm"]])
+def test_a_store_that_nobody_has_closed_undoes_nothing_that_others_have_written(path, gone, ending):
+    """The index is deleted while it idles, and it has not looked since."""
+    program = [sys.executable, "-c", IDLING, path, ending]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as idling:
+        assert idling.stdout.readline() == "learned\n"
+        for end in gone:
+            path.with_name(f"{path.name}{end}").unlink()
+        other = SqliteStore(path)
+        put(other, entry("confirmed"))
+        known = other.known(ORIGIN)
+        other.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry("dropped by another").id]))
+        assert plans(other) == {"confirmed"}
+        other.close()
+        idling.communicate("\n", timeout=120)
+    with closing(SqliteStore(path)) as store:
+        assert plans(store) == {"confirmed"}
+
+
+def linked(link, to):
+    """Have a link lead somewhere else, in one step."""
+    beside = link.with_name(f"{link.name}-new")
+    beside.symlink_to(to)
+    beside.replace(link)
+
+
+def test_a_link_on_the_way_to_a_file_may_be_in_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("shelflife.sqlite_files._LONGEST_TICK_S", 0.0)
+    monkeypatch.setattr("shelflife.sqlite_files._TICK_S", 0.0)
+    folder, ways = tmp_path / "folder", tmp_path / "ways"
+    for one in (folder, ways):
+        one.mkdir()
+    for name in ("old", "new"):
+        with closing(SqliteStore(folder / f"{name}.db")) as store:
+            put(store, entry(name))
+    (ways / "memory.db").symlink_to(folder / "old.db")
+    (folder / "memory.db").symlink_to(ways / "memory.db")
+    with closing(SqliteStore(folder / "memory.db")) as store:
+        assert plans(store) == plans(store) == {"old"}
+        linked(ways / "memory.db", folder / "new.db")
+        assert plans(store) == {"new"}
+
+
+def test_a_folder_that_has_the_name_of_another_has_a_memory_of_its_own(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "now").symlink_to("old")
+    with (
+        closing(SqliteStore(tmp_path / "now" / "file.db")) as store,
+        closing(SqliteStore(tmp_path / "new" / "file.db")) as other,
+    ):
+        put(store, entry("old"))
+        put(other, entry("new"))
+        assert plans(store) == {"old"}
+        linked(tmp_path / "now", "new")
+        assert plans(store) == {"new"}
+        with closing(SqliteStore(tmp_path / "old" / "file.db")) as left:
+            assert plans(left) == {"old"}
+
+
 def test_a_worker_whose_log_was_deleted_says_so_once_and_answers_no_questions(path, caplog):
     provider = acme_provider(log=path)
     with serving(acme_app(provider)) as address:
@@ -288,7 +365,7 @@ def test_a_file_that_shrinks_under_a_process_fails_no_step_of_an_agent(path, siz
 
 FULL = """
 import resource, signal, sys
-from shelflife.client import Memory, SqliteStore, StoreError
+from shelflife.client import Memory, SqliteStore, StoreError, Write
 from shelflife.client.events import StoreFailed
 from tests.client.responses import rejection, said
 from tests.processes import wait_until

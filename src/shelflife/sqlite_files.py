@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from os import PathLike
 from typing import Any, TypeVar
+from weakref import finalize, ref
 
 import msgspec
 
@@ -30,6 +31,10 @@ Result = TypeVar("Result")
 
 _JOURNAL, _INDEX = "-wal", "-shm"
 _LOOK_AGAIN_S = 0.01
+_LONGEST_END_S = 1.0
+"""So long the end of a program waits for a thread that is still at a file."""
+
+_MOST_LINKS = 40
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
 
@@ -78,15 +83,21 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 _Files = tuple[object, object, object]
+_Names = tuple[str, str, str]
+"""Of a file, of its journal, and of the index to that."""
 
 
 class _Open:
     """A connection, and which file, journal and index it has opened."""
 
-    __slots__ = ("connection", "cursor", "files", "folder", "looks_at_folder_from")
+    __slots__ = ("__weakref__", "connection", "cursor", "end", "files", "folder", "looks_at_folder_from")
 
-    def __init__(self, connection: sqlite3.Connection, files: _Files | None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, files: _Files | None, names: _Names, file: "SqliteFile"
+    ) -> None:
         self.connection = connection
+        self.end = finalize(self, _end, connection, files, names, ref(file))
+        """Closes it. Else Python would, at the end of the program or once nobody has the file any more, whatever has become of it."""
         self.cursor = connection.cursor()
         """For what gives nothing back: to make one each time takes a microsecond."""
         self.files = files
@@ -117,7 +128,6 @@ class SqliteFile(Locking):
         self.kind = kind
         self._file = self.path.absolute()
         self._names = self._all_names(str(self._file))
-        """Of the file, of its journal, and of the index to that."""
         self._folder = str(self._file.parent)
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
@@ -141,12 +151,8 @@ class SqliteFile(Locking):
         """Let go of it, until the next use."""
         with self._lock, suppress(sqlite3.Error):
             opened, self._open = self._open, None
-            if opened is None:
-                return
-            if opened.files == self._files():
-                opened.connection.close()
-            else:
-                self._leave(opened.connection)
+            if opened is not None:
+                opened.end()
 
     def connection(self, *, is_to_be_there: bool = False, is_made: bool = False) -> sqlite3.Connection:
         """The open file; another one where that is to be the one that is there, and has been deleted or replaced.
@@ -168,13 +174,13 @@ class SqliteFile(Locking):
         connection = self._connect(is_made=is_made)
         self._names = self._all_names(str(self._file.resolve()))
         if is_out_of_reach(self._names[2]):
-            self._leave(connection)
+            _leave(connection, self._names[1])
             raise ValueError(
                 f"{self._names[2]} was deleted, and something else in this process still has it open"
             )
-        files = self._files()
+        files = _files_at(self._names)
         # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
-        self._open = _Open(connection, files if files[0] == file is not None else None)
+        self._open = _Open(connection, files if files[0] == file is not None else None, self._names, self)
         self._open.looks_at_folder_from = 0.0 if self._is_in_one_folder() else math.inf
         return connection
 
@@ -207,43 +213,30 @@ class SqliteFile(Locking):
         return True
 
     def _is_in_one_folder(self) -> bool:
-        """Whether the file and its journal are in the same, of which the time of its last change can be told."""
-        real = _changed_at(str(self._file.resolve().parent))
-        return os.name == "posix" and real is not None and real == _changed_at(self._folder)
+        """Whether the file, its journal, and all links by which these are found are in the same, of which the time of its last change can be
+        told."""
+        folder, step = _changed_at(self._folder), str(self._file)
+        for _ in range(_MOST_LINKS):
+            if folder is None or _changed_at(os.path.dirname(step)) != folder:  # noqa: PTH120 - as all that is asked of the system here
+                return False
+            if not os.path.islink(step):  # noqa: PTH114
+                return os.name == "posix"
+            step = os.path.join(os.path.dirname(step), os.readlink(step))  # noqa: PTH115, PTH118, PTH120
+        return False
 
     def _are_there(self, opened: _Open) -> bool:
-        before, now = opened.files, self._files()
+        before, now = opened.files, _files_at(self._names)
         if before == now:
             return True
-        if before is not None and None not in now[:2] and before[0] != now[0] and before[1] == now[1]:
+        is_replaced = before is not None and None not in now[:2] and before[0] != now[0]
+        if is_replaced and before is not None and before[1] == now[1]:
+            if self._names != self._all_names(str(self._file.resolve())):
+                return False  # another folder has the name now, and that journal is where it belongs
             raise ValueError(f"it was replaced, and {self._names[1]} is of the one before: remove that")
         return False
 
-    def _files(self) -> _Files:
-        """The file that is there now, the journal, and its index: all stay for as long as anybody has them open."""
-        file, journal, index = self._names
-        return _identity(file), _identity(journal), _identity(index)
-
-    def _all_names(self, real: str) -> tuple[str, str, str]:
+    def _all_names(self, real: str) -> _Names:
         return str(self._file), f"{real}{_JOURNAL}", f"{real}{_INDEX}"
-
-    def _leave(self, connection: sqlite3.Connection) -> None:
-        """Close what is not there any more, and leave alone what is.
-
-        SQLite takes whoever closes a file last for the one to carry the journal over, and to delete it by its name. By the index of one
-        that was deleted that would be done without what others have written since. So it is interrupted, and the journal has another name
-        meanwhile, by which it is put back.
-        """
-        journal = self._names[1]
-        kept = f"{journal}-{os.getpid()}"
-        with suppress(OSError):  # there is none
-            os.link(journal, kept)
-        connection.interrupt()
-        connection.close()
-        with suppress(OSError):  # it is still there
-            os.link(kept, journal)
-        with suppress(OSError):
-            os.unlink(kept)  # noqa: PTH108 - as all that is asked of the system here
 
     def fail(self, error: BaseException, what: str) -> None:
         """Raise what has gone wrong with it, if that is an error of this kind of file."""
@@ -391,6 +384,47 @@ class _Access:
         self._file._lock.release()
         if error is not None:
             self._file.fail(error, self._what)
+
+
+def _end(connection: sqlite3.Connection, files: _Files | None, names: _Names, of: "ref[SqliteFile]") -> None:
+    """Close a connection to what is there, or leave what is not. Whoever uses the file after that, as others do who end later, opens it anew."""
+    file = of()
+    is_held = file is not None and file._lock.acquire(timeout=_LONGEST_END_S)
+    try:
+        if file is not None and file._open is not None and file._open.connection is connection:
+            file._open = None
+        with suppress(sqlite3.Error):
+            if files == _files_at(names):
+                connection.close()
+            else:
+                _leave(connection, names[1])
+    finally:
+        if file is not None and is_held:
+            file._lock.release()
+
+
+def _leave(connection: sqlite3.Connection, journal: str) -> None:
+    """Close what is not there any more, and leave alone what is.
+
+    SQLite takes whoever closes a file last for the one to carry the journal over, and to delete it by its name. By the index of one
+    that was deleted that would be done without what others have written since. So it is interrupted, and the journal has another name
+    meanwhile, by which it is put back.
+    """
+    kept = f"{journal}-{os.getpid()}"
+    with suppress(OSError):  # there is none
+        os.link(journal, kept)
+    connection.interrupt()
+    connection.close()
+    with suppress(OSError):  # it is still there
+        os.link(kept, journal)
+    with suppress(OSError):
+        os.unlink(kept)  # noqa: PTH108 - as all that is asked of the system here
+
+
+def _files_at(names: _Names) -> _Files:
+    """The file that is there now, the journal, and its index: all stay for as long as anybody has them open."""
+    file, journal, index = names
+    return _identity(file), _identity(journal), _identity(index)
 
 
 def _changed_at(folder: str) -> tuple[int, int, int] | None:

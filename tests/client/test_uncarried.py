@@ -5,12 +5,13 @@ import decimal
 import enum
 import json
 import math
+from collections import ChainMap, UserDict
 from types import MappingProxyType
 
 import msgspec
 import pytest
 
-from shelflife.client import Exchange, Guard, Memory, Reply
+from shelflife.client import Exchange, Guard, Memory, Reply, SqliteStore
 from shelflife.client.events import Evicted, Ignored
 
 ORIGIN, OPERATION = "http://h", "POST /x"
@@ -143,6 +144,17 @@ def test_what_json_can_carry_is_found_by_what_it_is_written_as(value, as_json):
 
 def test_the_request_itself_may_be_any_mapping():
     assert recalled(remembering({"amount": 12}), MappingProxyType({"amount": 12}))
+
+
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict, ChainMap])
+@pytest.mark.parametrize("has_file", [False, True])
+def test_it_may_be_so_where_a_fix_is_for_one_whole_request(tmp_path, has_file, kind):
+    memory = remembering({"plan": "basic"}, store=SqliteStore(tmp_path / "memory.db") if has_file else None)
+    memory.observe(said({"plan": "basic"}, FIX | {"parameters": {"other": "B"}}))
+    request = {"plan": "basic", "unset": None}
+    assert len(recalled(memory, request)) == 2
+    assert recalled(memory, kind(request)) == recalled(memory, request)
+    assert len(recalled(memory, kind({"plan": "basic", "more": {}}))) == 1
 
 
 def test_an_operation_that_is_no_text_finds_and_teaches_nothing():

@@ -85,7 +85,10 @@ class ByShape(Generic[Kept]):
                 values = [*map(request.get, self.shape)]
         else:
             values = [value_at(request, path) for path in self.shape]
-        key = _encode(values)
+        try:
+            key = _encode(values)
+        except TypeError:  # what is like a dictionary counts as one
+            return key_as_read(values)
         # the order of fields does not count, nor a null
         return key if _OPENS not in key else key_as_read(values)
 
