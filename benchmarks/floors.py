@@ -27,6 +27,7 @@ from shelflife.client import Entry, Exchange, Reply, SqliteStore
 from shelflife.client.events import Evicted, Reason
 from shelflife.client.sqlite_format import (
     INSERT,
+    KIND,
     PUT_DOWN,
     ROOT,
     TAG,
@@ -36,6 +37,7 @@ from shelflife.client.sqlite_format import (
     rows_of,
     span,
 )
+from shelflife.sqlite_files import CHECKPOINT_BYTES
 from shelflife.wal_index import head_of
 
 __all__ = ["BareFile", "Floor", "FloorAct"]
@@ -58,7 +60,10 @@ _IDLE_S = 6e-6
 """So long is a look to take at the median."""
 
 _TURNS_TIMED = 10_000
-_PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 8000; pragma synchronous = normal"
+_PRAGMAS = (
+    f"pragma cache_size = -2048; pragma wal_autocheckpoint = {CHECKPOINT_BYTES // KIND.page_size};"
+    " pragma synchronous = normal"
+)
 
 
 class _Bared(NamedTuple):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.habit_forms import Bursts
-from shelflife.habits import Habit
+from shelflife.habits import Habit, chance_of, habit_of
 from shelflife.histories import LEAST_SEEN, MOST_SEEN, Histories, Seen
 
 GAP = 24.0
@@ -61,7 +61,7 @@ def forecasts(draw, seed, *, looks=300, leader=None):
     histories, before = Histories(0.0), 0.0
     for now in moments:
         has_changed = any(before < change <= now for change in changes)
-        said = histories.habit_of("it").chance(before, now)
+        said = habit_of(histories, "it").chance(before, now)
         if said is not None:
             yield said, has_changed
         moved = ["it"] * has_changed + ["other"] * any(before < change <= now for change in led_by)
@@ -126,12 +126,12 @@ def test_what_follows_another_is_said_to_and_by_how_much_is_foreseen():
     for before, now in pairwise([0.0, *looks]):
         moved = [name for name, moments in changes.items() if any(before < one <= now for one in moments)]
         histories = histories.after(moved, before, now)
-    assert histories.habit_of("it").kind == "after another"
-    assert histories.habit_of("it").leader == "other"
+    assert habit_of(histories, "it").kind == "after another"
+    assert habit_of(histories, "it").leader == "other"
     now = looks[-1] + 1000
     led = histories.after(["other"], now - 0.1, now)
-    assert led.habit_of("it").chance(now, now + 1) < 0.1
-    assert led.habit_of("it").chance(now, now + 6) > 0.8
+    assert habit_of(led, "it").chance(now, now + 1) < 0.1
+    assert habit_of(led, "it").chance(now, now + 6) > 0.8
 
 
 @pytest.mark.parametrize("count", range(LEAST_SEEN))
@@ -147,18 +147,18 @@ def test_a_part_that_seldom_changed_goes_by_its_share_of_what_changes(count):
     moments = [Seen(number * GAP, number * GAP + 0.5) for number in range(10)]
     histories = Histories(0.0, {"it:part": tuple(moments[:count]), "it": tuple(moments)})
     now = moments[-1].by
-    of_all = histories.habit_of("it").chance(now, now + GAP)
+    of_all = habit_of(histories, "it").chance(now, now + GAP)
     assert of_all > 0.5
-    assert histories.chance("it:part", now, now + GAP) == pytest.approx(of_all * count / 10)
-    assert histories.chance("it", now, now + GAP) == of_all
-    assert histories.chance("it:other", now, now + GAP) == 0  # it never changed
-    assert histories.chance("this:part", now, now + GAP) == 0
+    assert chance_of(histories, "it:part", now, now + GAP) == pytest.approx(of_all * count / 10)
+    assert chance_of(histories, "it", now, now + GAP) == of_all
+    assert chance_of(histories, "it:other", now, now + GAP) == 0  # it never changed
+    assert chance_of(histories, "this:part", now, now + GAP) == 0
 
 
 def test_a_part_goes_by_nothing_where_too_little_of_all_was_seen():
     once = (Seen(0.0, 0.5),)
     histories = Histories(0.0, {"it:part": once, "it": once})
-    assert histories.chance("it:part", 1.0, 1000.0) == 0
+    assert chance_of(histories, "it:part", 1.0, 1000.0) == 0
 
 
 gaps = st.lists(st.floats(0.01, 1000), min_size=LEAST_SEEN, max_size=30)
@@ -226,7 +226,7 @@ def test_what_came_before_all_that_is_kept_of_the_leader_does_not_speak_against_
     leader = [Seen(moment, moment + 0.1) for moment in at_random(chance, 160 * GAP)]
     followed = [Seen(one.after + 1, one.by + 1) for one in leader if chance.random() < 0.5]
     histories = Histories(0.0, {"it": tuple(followed[-MOST_SEEN:]), "other": tuple(leader[-MOST_SEEN:])})
-    assert histories.habit_of("it").leader == "other"
+    assert habit_of(histories, "it").leader == "other"
 
 
 moments = st.lists(st.floats(-1e9, 2e9), min_size=1, max_size=40)
@@ -240,7 +240,7 @@ def test_clocks_that_jump_to_and_fro_leave_a_history_in_order_and_chances_that_a
         histories = histories.after(["a", "b"], histories.looked_at, moment)
         assert histories.looked_at == moment
         assert all(one.after <= one.by <= moment for seen in histories.seen.values() for one in seen)
-    said = histories.habit_of("a").chance(min(now, histories.looked_at), now)
+    said = habit_of(histories, "a").chance(min(now, histories.looked_at), now)
     assert said is None or 0 <= said <= 1
 
 
@@ -251,7 +251,7 @@ def test_changes_of_a_moment_can_be_explained_on_a_clock_that_counts_from_long_a
     for number in range(30):
         at = begun + number * apart
         histories = histories.after(["a", "b"], at, at)
-    said = histories.habit_of("a").chance(histories.looked_at, histories.looked_at + 60)
+    said = habit_of(histories, "a").chance(histories.looked_at, histories.looked_at + 60)
     assert said is None or 0 <= said <= 1
 
 

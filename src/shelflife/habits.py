@@ -27,9 +27,9 @@ from shelflife.habit_forms import (
     Regular,
     mass_of,
 )
-from shelflife.histories import LEAST_SEEN, MOST_SEEN, Seen
+from shelflife.histories import LEAST_SEEN, MOST_SEEN, Histories, Seen
 
-__all__ = ["Habit", "Kind"]
+__all__ = ["Habit", "Kind", "chance_of", "habit_of"]
 
 Kind = Literal["regular", "in bursts", "after another", "no pattern", "too little seen"]
 """What is said of something to people, where it is as good as certain."""
@@ -146,6 +146,38 @@ class Habit:
         middles = [(one.after + one.by) / 2 for one in self.seen]
         gaps = sorted(later - earlier for earlier, later in pairwise(middles))
         return gaps[len(gaps) // 2] if len(middles) >= LEAST_SEEN else None
+
+
+def habit_of(histories: Histories, name: str) -> Habit:
+    """How one of several things changes, which may follow another of its kind. It is worked out once."""
+    habits = vars(histories).setdefault("habits", {})
+    if name not in habits:
+        seen = histories.seen.get(name, ())
+        kind = name.partition(":")[1]
+        others = {
+            other: changes
+            for other, changes in histories.seen.items()
+            if other != name and other.partition(":")[1] == kind and len(changes) >= LEAST_SEEN
+        }
+        habits[name] = Habit(histories.since, seen, others)
+    habit: Habit = habits[name]
+    return habit
+
+
+def chance_of(histories: Histories, name: str, known_at: float, now: float) -> float:
+    """That one of them has changed since it was last known to be as it is known; 0 where too little was seen to say.
+
+    A part that was seldom seen to change goes by what it is a part of, and by its share of what changes there.
+    """
+    own = habit_of(histories, name).chance(known_at, now)
+    if own is not None:
+        return own
+    whole = name.partition(":")[0]
+    seen, of_all = histories.seen.get(name), histories.seen.get(whole, ())
+    if not seen or len(of_all) < LEAST_SEEN:
+        return 0.0
+    share = sum(one.by >= of_all[0].by for one in seen) / len(of_all)
+    return share * (habit_of(histories, whole).chance(known_at, now) or 0.0)
 
 
 def _kind_of(guess: _Guess) -> Kind:

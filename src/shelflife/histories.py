@@ -1,12 +1,9 @@
 """When things were seen to change. It knows nothing of contracts, and reads no clock. What that says of the next change is in `habits`."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
-
-if TYPE_CHECKING:
-    from shelflife.habits import Habit
 
 __all__ = ["LEAST_SEEN", "MOST_SEEN", "Histories", "Seen", "changed_names"]
 
@@ -62,38 +59,6 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
         kept = {name: tuple(one for one in changes if one.by <= now) for name, changes in self.seen.items()}
         by_last = sorted(((name, changes) for name, changes in kept.items() if changes), key=_last_by)
         return type(self)(min(self.since, now), dict(by_last))
-
-    def chance(self, name: str, known_at: float, now: float) -> float:
-        """That one of them has changed since it was last known to be as it is known; 0 where too little was seen to say.
-
-        A part that was seldom seen to change goes by what it is a part of, and by its share of what changes there.
-        """
-        own = self.habit_of(name).chance(known_at, now)
-        if own is not None:
-            return own
-        whole = name.partition(":")[0]
-        seen, of_all = self.seen.get(name), self.seen.get(whole, ())
-        if not seen or len(of_all) < LEAST_SEEN:
-            return 0.0
-        share = sum(one.by >= of_all[0].by for one in seen) / len(of_all)
-        return share * (self.habit_of(whole).chance(known_at, now) or 0.0)
-
-    def habit_of(self, name: str) -> "Habit":
-        """How one of them changes, which may follow another of its kind. It is worked out once."""
-        from shelflife.habits import Habit  # which stands on this module, and few ask for
-
-        habits = vars(self).setdefault("habits", {})
-        if name not in habits:
-            seen = self.seen.get(name, ())
-            kind = name.partition(":")[1]
-            others = {
-                other: changes
-                for other, changes in self.seen.items()
-                if other != name and other.partition(":")[1] == kind and len(changes) >= LEAST_SEEN
-            }
-            habits[name] = Habit(self.since, seen, others)
-        habit: Habit = habits[name]
-        return habit
 
 
 def changed_names(thing: str, parts: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from shelflife.habits import Habit, Kind
+from shelflife.habits import Habit, Kind, habit_of
 from shelflife.histories import Histories
 
 __all__ = ["CONFIDENCE", "Due", "Outlook", "outlooks"]
@@ -44,7 +44,7 @@ def outlooks(histories: Histories, looked_at: float) -> list[Outlook]:
     """Of all that was seen to change, given that nothing has since the last look. What is due first comes first."""
     found = []
     for name, seen in histories.seen.items():
-        habit = histories.habit_of(name)
+        habit = habit_of(histories, name)
         due = _due(habit, looked_at)
         found.append(Outlook(name, len(seen), seen[-1].by, habit.kind, habit.leader, habit.usual_gap, due))
     return sorted(found, key=lambda one: (one.due is None, one.due, -one.changes, one.name))

@@ -23,7 +23,7 @@ from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
 from shelflife.wal_index import Head, head_of, is_out_of_reach
 
-__all__ = ["Kind", "SqliteFile"]
+__all__ = ["CHECKPOINT_BYTES", "Kind", "SqliteFile"]
 
 _log = logging.getLogger("shelflife")
 
@@ -39,8 +39,8 @@ _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
 
 _TICK_S = 0.1
-"""The same for one that notes times more finely than to a hundredth of a second: a tick of the system, and some more, for its clock may be
-that of another machine."""
+"""The same for one that notes times more finely than to a hundredth of a second: a tick of the system, and some more. A file system of another
+machine, whose clock is further behind, is no place for a file of SQLite."""
 
 _HUNDREDTH_NS = 10_000_000
 _STAMPING_CLOCK = 5
@@ -50,7 +50,7 @@ _CACHED_KIBIBYTES = 2 * 1024
 """A page that is in no cache of ours is in one of the system, a microsecond away. And when another process has written, all of ours is
 dropped, page by page."""
 
-_CHECKPOINT_BYTES = 16_384_000
+CHECKPOINT_BYTES = 16_384_000
 """The journal is carried over into the file when it is so long: rarely enough that the waits for the disk are spread thin."""
 
 _SIGNS = "select * from pragma_application_id, pragma_user_version, (select count(*) from sqlite_master)"
@@ -311,7 +311,7 @@ class SqliteFile(Locking):
                 connection.execute(f"pragma page_size = {self.kind.page_size}")
                 self._begin_journal(connection)
                 (page_size,) = connection.execute("pragma page_size").fetchone()
-                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_BYTES // page_size}")
+                connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_BYTES // page_size}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
                 if is_made:
                     self._make(connection)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Call, Forecast, Guard, Memory, Question, Reply, exchange
+from shelflife.habits import habit_of
 from shelflife.histories import MOST_SEEN
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, GOVERNED
@@ -106,7 +107,7 @@ def test_where_there_is_no_pattern_it_says_so_and_asks_nothing_that_does_not_pay
         if chance.random() < 0.2:
             using.rotate()
         took.append(using.use(hours=1))
-    assert using.histories.habit_of(ROW).kind == "no pattern"
+    assert habit_of(using.histories, ROW).kind == "no pattern"
     assert {questions for questions, _ in took} == {0}
 
 

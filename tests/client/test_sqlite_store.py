@@ -473,3 +473,17 @@ def test_a_durable_write_waits_for_the_disk_and_another_does_not(path, durable, 
 
 def interrupt():
     raise KeyboardInterrupt
+
+
+def test_a_look_after_another_has_written_is_of_what_is_known_by_then(path):
+    """Two roots: a look at one finds out that another process has written, and the next look is at the other."""
+    other_root = "https://b.example"
+    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
+        for root in (ORIGIN, other_root):
+            put(store, entry("there", root=root), root=root)
+            store.find(root, "POST /x", {"plan": "there"})
+        put(other, entry("new", root=other_root), root=other_root)
+        store.find(ORIGIN, "POST /x", {"plan": "there"})
+        known, found = store.find(other_root, "POST /x", {"plan": "new"})
+        assert len(found) == 1
+        assert known == other.known(other_root)

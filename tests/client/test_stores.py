@@ -459,3 +459,22 @@ StoreMachine.TestCase.settings = settings(
     max_examples=16 if settings().max_examples < 1000 else 400, stateful_step_count=20
 )
 TestStoreMachine = StoreMachine.TestCase
+
+
+def test_what_has_gone_keeps_no_place_in_the_order_of_use():
+    """A memory that was full once, and is kept from being so again by what goes."""
+    store = InProcessStore()
+    for number in range(12):
+        put(store, entry(f"p{number}"), capacity=10)
+    for number in range(12, 200):
+        known = store.known(ORIGIN)
+        store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry(f"p{number - 1}").id]))
+        put(store, entry(f"p{number}"), capacity=10)
+    held = store._roots[ORIGIN]
+    assert len(held.living()) == 10
+    assert held._by_use is None or len(held._by_use) < 50
+    for number in range(200, 202):
+        put(store, entry(f"p{number}"), capacity=10)
+    assert {one.condition.when["plan"] for one in store.entries()} == {
+        *(f"p{number}" for number in (*range(4, 11), 199, 200, 201))
+    }

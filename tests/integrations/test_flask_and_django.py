@@ -198,6 +198,23 @@ def test_django_has_the_contract_under_wsgi_and_asgi(kind, caplog):
 
 
 @pytest.mark.parametrize("kind", [WSGIHandler, ASGIHandler])
+def test_each_contract_around_django_answers_its_own_refusals(kind):
+    providers = {name: provider_for(versions={"codes": name}) for name in ("outer", "inner")}
+
+    def order(request):
+        providers[request.GET["by"]].check(WANTED)
+
+    app = django_handler(kind, url("order", order))
+    middleware = ContractMiddleware if kind is WSGIHandler else AsgiContractMiddleware
+    for name in ("inner", "outer"):
+        app = middleware(app, providers[name])
+    with calling_wsgi(app) if kind is WSGIHandler else calling(app, lifespan="off") as client:
+        for name in providers:
+            refused = client.get("/order", params={"by": name})
+            assert (refused.status_code, refused.json()["table_versions"]) == (422, {"codes": name})
+
+
+@pytest.mark.parametrize("kind", [WSGIHandler, ASGIHandler])
 def test_djangos_own_site_is_where_it_was_and_the_operators_page_where_it_is_not(kind, caplog, monkeypatch):
     def site(request, **rest):
         return HttpResponse("the site of Django")

@@ -406,3 +406,10 @@ def test_whatever_looks_at_a_request_is_on_record(way):
 
 def test_views_are_mappings():
     assert all(issubclass(view, Mapping) for view in (Request, RowView, TableView))
+
+
+def test_what_clients_name_as_a_relation_fills_no_memory():
+    tables = Tables(Registry({"plans": {"basic": {}}}).state)
+    for number in range(1000):
+        assert tables.plans["basic"].follow(f"made up {number}") is None
+    assert len(tables.plans["basic"]._leads_to) < 100

@@ -80,9 +80,11 @@ class Lookout:
 
 def chance_of(entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> float:
     """That one of them has gone stale since. What was seldom or never seen to change counts for nothing."""
+    from shelflife.habits import chance_of as chance_of_one  # which most memories do without
+
     good = 1.0
     for part in dict.fromkeys(part for entry in entries for part in _parts_of(entry)):
-        good *= 1 - histories.chance(part, looked_at, now)
+        good *= 1 - chance_of_one(histories, part, looked_at, now)
     return 1 - good
 
 

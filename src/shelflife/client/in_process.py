@@ -21,6 +21,7 @@ from shelflife.forks import Locking
 
 __all__ = ["InProcessStore"]
 
+_FEW = 16
 _by_age = attrgetter("learned_at")
 _Where = TypeVar("_Where", str, bytes)
 
@@ -231,6 +232,8 @@ class _Held:
         self._held_count += 1
         if before is None and self._by_use is not None:
             self._by_use.append((kept.used, id))  # nothing was used later, so this is its place in the heap
+            if len(self._by_use) > 2 * self._held_count + _FEW:
+                self._by_use = None  # most of it has gone, and it may be long until there are too many again
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
@@ -243,7 +246,7 @@ class _Held:
     def _longest_unused(self) -> _Kept:
         from heapq import heapify, heappop, heappush  # which a memory does without that is never full
 
-        if self._by_use is None or len(self._by_use) > 2 * self._held_count:  # most of it has gone
+        if self._by_use is None:
             self._by_use = [(kept.used, kept.entry.id) for kept in self.living()]
             heapify(self._by_use)
         while True:

@@ -262,8 +262,11 @@ class Shelf:
         return None if self._remote is None else self._remote.wanted(root, operation, request, tags)
 
     def known(self, root: Root) -> Known:
-        """What the store has on record of a server."""
-        return self.on_record(root)[0]
+        """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
+        known = self.store.known(root)
+        if self._losing is not None and self._losing.set_backs:
+            self._heed_set_backs(self._losing, root)
+        return known
 
     def _heed_set_backs(self, losing: LosesWrites, root: Root) -> None:
         set_back_count = losing.set_backs.get(root, 0)
@@ -273,8 +276,7 @@ class Shelf:
             self.telling.store_has_lost(f"the memory {losing.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
-        """The same, with what is known under this strategy. A store that has lost writes leaves the server in doubt: what they dropped may be
-        back.
+        """The same, with what is known under this strategy.
 
         A guess spares a store of another machine a look, and may have passed. What was decided by it counts once it is written, or if it
         `is_still` so.
@@ -283,9 +285,7 @@ class Shelf:
         if is_guess and self._remote is not None and self.words is None:
             known = self._remote.guessed(root)
         if known is None:
-            known = self.store.known(root)
-            if self._losing is not None and self._losing.set_backs:
-                self._heed_set_backs(self._losing, root)
+            known = self.known(root)
         knowledge = known.knowledge
         return known, knowledge if knowledge.strategy == self._strategy_name else self.known_here(knowledge)
 

@@ -182,7 +182,7 @@ def rows_of(tags: Sequence[bytes], number: int | None) -> list[tuple[bytearray, 
     rows, before = [], b""
     for tag in tags:
         end = TAG_SIZE
-        while tag[:end] == before[:end]:  # up to where they differ, for none of them is below another
+        while end <= len(tag) and tag[:end] == before[:end]:
             end += TAG_SIZE
         rows.append((bytearray(tag), number, end - TAG_SIZE))
         before = tag

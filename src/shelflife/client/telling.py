@@ -12,7 +12,7 @@ import msgspec
 from shelflife.client.asking import Exchange, Fields
 from shelflife.client.diary import HOUR_S, Diary, Noted
 from shelflife.client.entries import Entry, Root, digest_in_bytes, is_below
-from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed, Unjudged
+from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed, Unjudged
 from shelflife.client.stores import StoreError
 from shelflife.contract import Suggestion
 from shelflife.contract.names import shown
@@ -402,6 +402,10 @@ def _rest(request: Fields, fixed: frozenset[str]) -> bytes:
 
 def _root_of(event: Event) -> Root:
     """The server that an event is about; empty when it is about none."""
-    entry: Entry | None = getattr(event, "entry", None)
-    root: Root = getattr(event, "root", "") if entry is None else entry.root
-    return root
+    match event:
+        case Stored(entry) | Evicted(entry) | Applied(entry) | Refused(entry):
+            return entry.root
+        case StoreFailed():
+            return ""
+        case _:
+            return event.root

@@ -43,13 +43,18 @@ class RefusalsAnswered:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The answer to a refusal; None leaves anything else to Django."""
-        contract = getattr(request, "scope", request.META).get(CONTRACT_KEY)
-        pin = None if contract is None else contract.provider.pin
-        failure = None if pin is None else pin.failure_in(error)
-        if pin is None or failure is None:
-            return None
-        pin.is_own_answer = True
-        return _response(answer_to(failure, contract.provider, pin, request.headers.get("accept", "")))
+        scope = getattr(request, "scope", request.META)
+        for contract in [
+            scope[key] for key in [*scope] if key.startswith(CONTRACT_KEY)
+        ]:  # one may be around another
+            pin = contract.provider.pin
+            failure = None if pin is None else pin.failure_in(error)
+            if pin is not None and failure is not None:
+                pin.is_own_answer = True
+                return _response(
+                    answer_to(failure, contract.provider, pin, request.headers.get("accept", ""))
+                )
+        return None
 
 
 def contract_urls(

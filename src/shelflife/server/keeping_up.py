@@ -133,7 +133,7 @@ class Keeper:
         while self._thread is threading.current_thread():
             try:
                 self._log.wait(_LONGEST_WAIT_S)
-                self._keep_up()
+                self._keep_up(_LISTENERS_FIRST_S)
                 self.is_cut_off = False
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
                 if not self.is_cut_off:
@@ -155,13 +155,13 @@ class Keeper:
                     self._failing.add(index)
                     _log.exception("something that is done beside following the log has failed")
 
-    def _keep_up(self) -> None:
+    def _keep_up(self, listeners_first_s: float = 0.0) -> None:
         looked_at = unsleeping_s()  # before: what comes while it reads may be missed
         state = self._take_in()
         noted, noted_at = self._noted
         if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:
-            if noted is not None and noted is not state:
-                time.sleep(_LISTENERS_FIRST_S)
+            if state is not noted:
+                time.sleep(listeners_first_s)
             self._log.note(self.worker, state.number, self._heard_for_s)
             self._noted = state, looked_at
         self._at_the_end_at = looked_at

@@ -29,6 +29,9 @@ _log = logging.getLogger("shelflife")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _NOTHING: Row = {}
 _MOST_KEPT_VIEWS = 4096
+_MOST_RELATIONS = 64
+"""Of so many it is kept where a row leads by them. A policy may follow what a client has named."""
+
 _MOST_ROWS = 64
 """Whoever has read more rows of a table has read it whole."""
 _MOST_CELLS = 512
@@ -350,7 +353,7 @@ class RowView(_View, Mapping[str, Any]):
         except KeyError:
             pass
         row = next(self._followed(relation), None)
-        if self._reads is None:
+        if self._reads is None and len(self._leads_to) < _MOST_RELATIONS:
             self._leads_to[relation] = row
         return row
 
