@@ -34,7 +34,7 @@ def modules_of(call):
     return path
 
 
-def test_a_first_refused_request_passes_few_modules_and_seldom_changes_between_them():
+def path_of_a_first_refused_request():
     statuses = []
     with serving(acme_app(acme_provider())) as address:
         transport = MemoryTransport(Memory(), guard=Guard())
@@ -42,7 +42,13 @@ def test_a_first_refused_request_passes_few_modules_and_seldom_changes_between_t
             path = modules_of(
                 lambda: statuses.append(client.post("/subscriptions", json=GOVERNED).status_code)
             )
-    switches = sum(one != other for one, other in pairwise(path))
     assert statuses == [422]
+    return path
+
+
+def test_a_first_refused_request_passes_few_modules_and_seldom_changes_between_them():
+    path_of_a_first_refused_request()  # what is imported and kept once in a process lies on no other's path
+    path = path_of_a_first_refused_request()
+    switches = sum(one != other for one, other in pairwise(path))
     assert len(set(path)) <= 22
     assert switches <= 110

@@ -1,5 +1,6 @@
 """The provider: policies, checks, sources and options."""
 
+import asyncio
 import dataclasses
 import functools
 import gc
@@ -17,6 +18,7 @@ from shelflife.client.reading import read_contract
 from shelflife.contract.when import holds
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.integrations.ed25519 import SigningKey
+from shelflife.policy_code import PolicyCode
 from shelflife.server import (
     Disclosure,
     PolicyFailed,
@@ -517,3 +519,49 @@ def test_the_first_line_of_a_docstring_is_what_people_are_told_and_else_the_name
     with pytest.raises(Rejected) as refused:
         provider.check({})
     assert refused.value.sentences == ("The code has to be right.", "plan is right.")
+
+
+def test_a_policy_that_is_declared_while_another_thread_looks_at_the_others_is_kept(monkeypatch):
+    class Looked(PolicyCode):
+        """Of which what names it is asked for when all were looked at."""
+
+        @property
+        def fingerprint(self):
+            if not declared:
+                declared.append(even_amounts)
+                thread = threading.Thread(target=provider.policy, args=[even_amounts])
+                thread.start()
+                thread.join()
+            return self._fingerprint
+
+        @fingerprint.setter
+        def fingerprint(self, value):
+            self._fingerprint = value
+
+    declared, provider = [], provider_with(needs_promo)
+    monkeypatch.setattr("shelflife.server.policies.PolicyCode", Looked)
+    request = {"plan": "basic", "amount": 3}
+    assert [one.policy.name for one in provider.violations(request)] == ["needs_promo", "even_amounts"]
+    assert list(provider.policies.look()) == [one.id for one in provider.policies.all()]
+    assert len(provider.policies.all()) == 2
+
+
+def test_what_was_being_put_together_while_checks_became_alike_is_not_shown_for_long():
+    provider = provider_with(needs_promo)
+
+    async def app(scope, receive, send):
+        await receive()
+        provider.check({"plan": "basic", "promo": "P1"})
+
+    async def receive():
+        return {"type": "http.request", "body": b'{"plan":"basic","promo":"P1"}', "more_body": False}
+
+    asked = {"type": "http", "method": "POST", "path": "/orders", "headers": []}
+    contract = ContractMiddleware(app, provider)
+    provider.be_ready()
+    before = provider.usual()
+    assert before.policies is None
+    while provider.readers.looks_left:
+        asyncio.run(contract({**asked}, receive, receive))
+    provider.shown = before  # by another thread that had begun with it when checks were not yet alike
+    assert provider.usual().policies is not None

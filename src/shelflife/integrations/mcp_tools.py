@@ -206,7 +206,9 @@ class ToolsUnderContract:
         except BadMessage as error:
             return Answered(None, str(error))
         calling = _Calling(called.name, called.arguments)
-        pin = await incoming.pinned(lambda: calling.operation)
+        pin = Pin()
+        pin.find = lambda: calling.operation
+        await incoming.pin(pin)
         pin.headers = partial(_headers_of, called)
         with suppress(TypeError, ValueError, RecursionError):  # a tool may call another with any objects
             pin.hear(msgspec.json.encode(called.arguments))

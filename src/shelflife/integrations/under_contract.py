@@ -24,7 +24,7 @@ from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import Answer, error_answer, stamped
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
-from shelflife.server.pins import Pin
+from shelflife.server.pins import LONGEST_KEPT, Pin
 from shelflife.server.provider import Provider
 
 __all__ = [
@@ -45,7 +45,6 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
-_KEPT_AT_ONCE = 64 * 1024
 _START = "http.response.start"
 _JSON = (b"content-type", b"application/json")
 _USUAL = frozenset({200, 201, 202, 203})
@@ -87,7 +86,7 @@ class UnderContract:
         # another, and an app may call itself.
         scope[CONTRACT_KEY] = self
         provider, shown, is_heard, pin = self.provider, None, True, _Request()
-        pin.scope, pin.receive_plain, pin.pass_on, pin.start = scope, receive, send, None
+        pin.scope, pin.receive_plain, pin.pass_on, pin.usual_start = scope, receive, send, None
         pin.path = path = path_below_root(scope) if scope.get("root_path") else scope["path"]
         pin.is_over = pin.has_passed = False  # to find that in the class would take longer
         for name, _ in scope["headers"]:
@@ -124,14 +123,17 @@ class UnderContract:
                 await app(scope, pin.receive, pin.send)
             else:
                 await app(scope, receive, pin.send)
-        except Exception as error:
-            failure = pin.failure_in(error)
-            if failure is None or pin.has_started or _is_handled(failure, scope):
-                await pin.release()
+        except BaseException as error:  # noqa: BLE001 - what is no refusal is raised again
+            try:
+                failure = pin.failure_in(error)
+                if failure is None or pin.has_started or _is_handled(failure, scope):
+                    # A request that is cancelled ends now: nothing more may be waited for.
+                    if isinstance(error, Exception):
+                        await pin.release()
+                    raise
+                await pin.replace(answer_to(failure, provider, pin, accept_of(scope)))
+            finally:
                 pin.let_go()
-                raise
-            await pin.replace(answer_to(failure, provider, pin, accept_of(scope)))
-            pin.let_go()
             return
         finally:
             # A task that outlives the request has no request any more, nor has whoever comes after it in the same context: to take it out
@@ -140,7 +142,7 @@ class UnderContract:
             if outer is not None and not outer.is_over:
                 provider.pinned.set(outer)
         if pin.is_plain:  # as `let_go` does it
-            pin.receive_plain = pin.pass_on = _nowhere
+            pin.receive_plain, pin.pass_on = _no_more, _nowhere
             pin.scope, pin.body = None, b""
             if provider.clients is not None:
                 pin.headers = dict
@@ -164,10 +166,14 @@ class UnderContract:
     async def _end(self, pin: "_Request", receive: Receive, send: Send) -> None:
         """What is left to do once the app has returned."""
         provider, listening = self.provider, pin.listening
-        if listening is None:
-            await pin.release()
-        warn_of_what_went_unheard(provider, pin, pin.status, was_refusal=pin.was_held, remedy=self._remedy)
-        pin.let_go()
+        try:
+            if listening is None:
+                await pin.release()
+            warn_of_what_went_unheard(
+                provider, pin, pin.status, was_refusal=pin.was_held, remedy=self._remedy
+            )
+        finally:
+            pin.let_go()
         if listening is not None:
             # Only now: the app has let go of whatever it holds for a request, such as a database session.
             await listening(receive, send)
@@ -175,11 +181,18 @@ class UnderContract:
     async def _pin(self, pin: Pin, scope: Scope) -> None:
         """Put into a pin what the request sees; `BadMessage` when its precondition cannot be understood."""
         incoming = Incoming(self.provider, scope["method"], _headers_of(scope))
-        await incoming.pinned(self._find_operation, scope.get("root_path", ""), pin)
+        pin.find = self._find_operation
+        await incoming.pin(pin, scope.get("root_path", ""))
 
 
-async def _nowhere(*message: AsgiMessage) -> Any:
-    """A response has somewhere to go as soon as it is made."""
+async def _no_more() -> AsgiMessage:
+    """What a task receives that has outlived its request: a server tells it the same."""
+    return {"type": "http.disconnect"}
+
+
+async def _nowhere(message: AsgiMessage) -> None:
+    """Where such a task sends to."""
+    raise RuntimeError(f"the request is over, and {message['type']} can no longer be sent for it")
 
 
 class _Request(Pin):
@@ -190,21 +203,22 @@ class _Request(Pin):
     """Below the contract's root, as it was before the app has found where it is mounted."""
     receive_plain: Receive
     pass_on: Send
-    start: AsgiMessage | None
+    usual_start: AsgiMessage | None
     """The start of a usual response, which waits for its body."""
     status: int = 0
     has_started: bool = False
     was_held: bool = False
     _stamping: Stamping | None = None
     """What becomes of a response that is not a usual one."""
-    _start: AsgiMessage | None = None
+    _waiting_start: AsgiMessage | None = None
+    """The start of such a one, where that waits for its body."""
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
 
     def let_go(self) -> None:
         """Let go of what the request was asked with, and of where it is answered."""
         super().let_go()
-        self.scope, self.receive_plain, self.pass_on = None, _nowhere, _nowhere
+        self.scope, self.receive_plain, self.pass_on = None, _no_more, _nowhere
 
     def find_operation(self) -> Operation | None:
         """The operation that the app has found for the request."""
@@ -214,7 +228,7 @@ class _Request(Pin):
         """Receive, and keep what the client sends for whoever checks it."""
         message = await self.receive_plain()
         part = message.get("body")
-        if not self.body and type(part) is bytes and len(part) < _KEPT_AT_ONCE:
+        if not self.body and type(part) is bytes and len(part) <= LONGEST_KEPT:
             self.body = part  # as `hear` would do, which most bodies need not call
         elif part:
             self.hear(part)
@@ -224,9 +238,9 @@ class _Request(Pin):
         """Most responses go by this alone: a success of JSON that has its length and no more headers, and a body in one piece. It calls
         few others, for a server does this amid much else: what counts is how much has to be looked at. All else goes by steps which would
         do the same for these."""
-        start = self.start
+        start = self.usual_start
         if start is not None:
-            self.start = None
+            self.usual_start = None
             part = message.get("body")
             if type(part) is bytes and (len(message) == 2 or message.get("more_body") is False):
                 shown = self.shown
@@ -249,7 +263,7 @@ class _Request(Pin):
                 and headers[0][0] == b"content-length"
                 and message.get("status") in _USUAL
             ):
-                self.start = message
+                self.usual_start = message
                 return
         await self._send(message)
 
@@ -271,14 +285,18 @@ class _Request(Pin):
             if headers is not plain:
                 message = {**message, "headers": headers}
             if waits:
-                self._start = message
+                self._waiting_start = message
                 return
             if self.failures and self.status == 500 and not self.is_own_answer:
                 self._held = [message]
                 self.was_held = True
                 return
-        elif self._start is not None and self._stamping is not None and kind.startswith("http.response."):
-            start, self._start = self._start, None
+        elif (
+            self._waiting_start is not None
+            and self._stamping is not None
+            and kind.startswith("http.response.")
+        ):
+            start, self._waiting_start = self._waiting_start, None
             part = bytes(message.get("body", b""))
             is_all = not message.get("more_body", False)
             body = self._stamping.first_part(start["headers"], part, is_all=is_all)
@@ -303,7 +321,7 @@ class _Request(Pin):
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self.start = self._start = self._held = self.listening = None
+        self.usual_start = self._waiting_start = self._held = self.listening = None
         self.is_own_answer = True
         await send_answer(self.send, answer, self._method)
 

@@ -140,10 +140,10 @@ class UnderContract:
     def _pin(self, environ: Environ) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
         method, path = environ["REQUEST_METHOD"], _path_of(environ)
-        incoming = Incoming(self.provider, method, _headers_of(environ))
-        return incoming.pinned_blocking(
-            lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", "")
-        )
+        incoming, pin = Incoming(self.provider, method, _headers_of(environ)), Pin()
+        pin.find = lambda: self._find_operation(method, path)
+        incoming.pin_blocking(pin, environ.get("SCRIPT_NAME", ""))
+        return pin
 
 
 class _Response:
@@ -168,8 +168,12 @@ class _Response:
         try:
             with _pinned(self._provider, self._pin):
                 self._app_body = app(self._environ, self._start)
-        except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
-            self._answer_for_the_app(error, self._failure_in(error))
+        except BaseException as error:  # noqa: BLE001 - what is no refusal is raised again
+            failure = self._failure_in(error)
+            if failure is None:  # nobody closes a response that was never there
+                self._pin.is_over = True
+                self._pin.let_go()
+            self._answer_for_the_app(error, failure)
         body = self._app_body if self._own_body is None else self._own_body
         if self._is_settled(self._app_body) and self._waiting is None:
             self._end()
@@ -279,6 +283,7 @@ class _Response:
             status = self._stamping.status
             was_refusal = bool(self._pin.failures) and status == 500 and not self._pin.is_own_answer
             warn_of_what_went_unheard(self._provider, self._pin, status, was_refusal=was_refusal)
+            self._pin.let_go()
 
 
 class _pinned:  # noqa: N801 - it is used as a function

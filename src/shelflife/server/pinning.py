@@ -10,7 +10,6 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
 from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
-from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin, Shown
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
@@ -28,7 +27,7 @@ class Incoming:
     """One request as it comes in: what it says to the contract.
 
     Whoever serves it looks into the log first where that is needed (`needs_the_log`, `look`), in a way that fits: the look may wait.
-    Then the pin is made.
+    Then it is put into a pin what the request sees. Whoever makes that has set how its operation is found.
     """
 
     __slots__ = ("_headers", "_method", "_named", "_precondition", "_provider")
@@ -53,18 +52,12 @@ class Incoming:
         """Looks into the log, as far as is needed; `LogError` when that cannot be done."""
         return self._provider.be_at_the_end if self._wants_the_end else self._provider.be_ready
 
-    async def pinned(
-        self,
-        find_operation: Callable[..., Operation | None],
-        root_path: str = "",
-        pin: Pin | None = None,
-    ) -> Pin:
-        """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread. It is put into a pin that is
-        given."""
+    async def pin(self, pin: Pin, root_path: str = "") -> None:
+        """Put into a pin what the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
         why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
-        return self.pin(find_operation, root_path, why, pin)
+        self._show(pin, root_path, why)
 
-    def pinned_blocking(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
+    def pin_blocking(self, pin: Pin, root_path: str = "") -> None:
         """The same for a thread that may wait, though not for long."""
         why = None
         if self.needs_the_log:
@@ -73,16 +66,10 @@ class Incoming:
                 registry.looks.in_time_blocking(self.look) if registry.is_shared else self.look()
             except LogError as error:
                 why = error
-        return self.pin(find_operation, root_path, why)
+        self._show(pin, root_path, why)
 
-    def pin(
-        self,
-        find_operation: Callable[..., Operation | None],
-        root_path: str = "",
-        why: LogError | None = None,
-        pin: Pin | None = None,
-    ) -> Pin:
-        """What the request sees. `why` is what kept the log from being looked into.
+    def _show(self, pin: Pin, root_path: str, why: LogError | None) -> None:
+        """Put it into the pin. `why` is what kept the log from being looked into.
 
         Without its log a process tells nothing that could be taken for news, and answers as ever. Where a client asks for nothing new, it
         tells what it knows for a while.
@@ -103,10 +90,8 @@ class Incoming:
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        pin = Pin() if pin is None else pin
-        pin.shown, pin.find = Shown(state, face, stamp, provider.counts), find_operation
+        pin.shown = Shown(state, face, stamp, provider.counts)
         pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
-        return pin
 
     @property
     def _wants_the_end(self) -> bool:

@@ -16,9 +16,9 @@ from shelflife.server.reads import Tables
 from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
-__all__ = ["UNSTAMPED", "Checked", "Listening", "Pin", "Shown"]
+__all__ = ["LONGEST_KEPT", "UNSTAMPED", "Checked", "Listening", "Pin", "Shown"]
 
-_LONGEST_KEPT = 1024 * 1024
+LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
 
 UNSTAMPED = frozenset({401, 403, 405, 407, 429})
@@ -64,7 +64,8 @@ class Pin:
 
     shown: Shown
     find: Callable[..., Operation | None]
-    """Finds the operation."""
+    """Finds the operation. It is called without an argument, unless a kind of pin of its own has something to tell it: in ASGI that is the
+    scope and the path."""
     is_plain: bool = False
     """Whether there is nothing to it but what it sees and what its response carries, the members of the stamp: the client says nothing to
     the contract, and no check has failed."""
@@ -129,11 +130,8 @@ class Pin:
     def let_go(self) -> None:
         """Let go of what the request was asked with. A server may keep the context of a request, and this in it, long after that: a timer
         of uvicorn does. What hangs on it would be kept as well, and looked through by the garbage collector again and again."""
-        self.body = b""
-        if not self.is_plain:
-            self.failures = ()  # the tracebacks of failures lead back to this
-        if self.headers is not dict:
-            self.headers = dict
+        self.body, self.headers = b"", dict
+        self.failures = ()  # their tracebacks lead back to this
 
     def find_operation(self) -> Operation | None:
         """The operation that the app has found for the request, once a handler runs; None when it cannot be told."""
@@ -175,11 +173,11 @@ class Pin:
     def hear(self, body: bytes) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""
         if not self.body:
-            is_kept_as_it_is = type(body) is bytes and len(body) <= _LONGEST_KEPT
-            self.body = body if is_kept_as_it_is else bytes(body[: _LONGEST_KEPT + 1])
-        elif len(self.body) <= _LONGEST_KEPT:
+            is_kept_as_it_is = type(body) is bytes and len(body) <= LONGEST_KEPT
+            self.body = body if is_kept_as_it_is else bytes(body[: LONGEST_KEPT + 1])
+        elif len(self.body) <= LONGEST_KEPT:
             self.body = bytearray(self.body) if type(self.body) is bytes else self.body
-            self.body += body[: _LONGEST_KEPT + 1]
+            self.body += body[: LONGEST_KEPT + 1]
 
 
 class Checked(NamedTuple):

@@ -17,6 +17,7 @@ from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
 from shelflife.errors import ShelflifeError
+from shelflife.forks import Locking
 from shelflife.policy_code import PolicyCode, comparisons_in
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
@@ -134,12 +135,14 @@ class Policy:
         return cls(function, None if operation is None else Operation.from_name(operation), id, version)
 
 
-class Policies:
+class Policies(Locking):
     """The policies of a provider."""
 
     def __init__(self, *, are_strict: bool = False) -> None:
+        super().__init__()
         self._are_strict = are_strict
         self._all: list[Policy] = []
+        """Another list after every change. It and what follows change under the lock, and code is looked at without it."""
         self.operations = Operations()
         """The operations that some policy is for."""
         self.are_any = self.are_for_one = False
@@ -153,11 +156,13 @@ class Policies:
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
         self.are_any = True
-        same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)
-        self._all.append(replace(policy, id=f"{policy.id}#{same_count}") if same_count else policy)
-        self.operations = Operations(one.operation for one in self._all if one.operation is not None)
-        self.are_for_one = bool(self.operations)
-        self._fingerprints = self.for_every = None
+        with self._lock:
+            same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)
+            added = replace(policy, id=f"{policy.id}#{same_count}") if same_count else policy
+            self._all = [*self._all, added]
+            self.operations = Operations(one.operation for one in self._all if one.operation is not None)
+            self.are_for_one = bool(self.operations)
+            self._fingerprints = self.for_every = None
 
     def look(self) -> dict[str, str]:
         """Look at their code, if nobody has since one was added. Gives what names the code of each, by what it is called.
@@ -165,19 +170,25 @@ class Policies:
         It is looked at when all of it is there, because a policy may call what is defined after it; and before any of
         it runs, so that what a policy keeps is noticed.
         """
-        if self._fingerprints is None:
-            self._all = [self._looked_at(one) for one in self._all]
-            for_every = [one for one in self._all if one.operation is None]
-            self._by_operation = {
-                name: [one for one in self._all if one.operation is None or one.operation.name == name]
-                for name in (one.name for one in self.operations)
-            }
-            self._fingerprints = {
-                one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
-                for one in self._all
-            }
-            self.for_every = for_every
-        return self._fingerprints
+        while (fingerprints := self._fingerprints) is None:
+            self._look_at(self._all)
+        return fingerprints
+
+    def _look_at(self, declared: list[Policy]) -> None:
+        seen = [self._looked_at(one) for one in declared]
+        by_operation = {
+            name: [one for one in seen if one.operation is None or one.operation.name == name]
+            for name in {one.operation.name for one in seen if one.operation is not None}
+        }
+        fingerprints = {
+            one.id: f"version {one.version}" if one.code is None else one.code.fingerprint for one in seen
+        }
+        with self._lock:
+            # Another thread may have added one since: then this holds no longer, and to keep it would leave that one out of every check.
+            # Or it has looked at the same, and requests see that already.
+            if self._all is declared:
+                self._all, self._by_operation, self._fingerprints = seen, by_operation, fingerprints
+                self.for_every = [one for one in seen if one.operation is None]
 
     def all(self) -> list[Policy]:
         """All of them, in the order in which they are declared."""

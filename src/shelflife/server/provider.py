@@ -217,7 +217,8 @@ class Provider(Forked):
         self._be_unready()
 
     def _be_unready(self) -> None:
-        """Have the next request look whether all is ready. It was noted before that this is not so: see `_show`."""
+        """Have the next request look whether all is ready, and what it is shown put together anew. What has changed was noted before: see
+        `_show`."""
         self.readiness = object()
 
     def begin_life(self) -> None:
@@ -543,6 +544,8 @@ class Provider(Forked):
         if found or looks_left:
             self.readers.note(pin, given)
         if looks_left and not self.readers.looks_left:
-            self.shown = None  # from now on checks may be alike
+            # From now on checks may be alike. Another thread may just be putting together what requests see as long as they are not: that
+            # must not be taken for news once it has.
+            self._be_unready()
         if self.clients is not None and pin.verdict != "failed":
             self.clients.note(pin.headers, operation, given.fields, found, state, pin)
