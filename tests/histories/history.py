@@ -375,7 +375,7 @@ class History(Moves):
         is_needed = any(
             says(one, request).get(entry.type) != entry.parameters for one in self.servers.with_any_code(new)
         )
-        if not is_needed and before.place.mark == after.place.mark:
+        if not is_needed and before.generation == after.generation:
             policy = POLICY_OF[entry.type]
             is_needed = reads(old, request, policy) != reads(new, request, policy)
             if not is_needed and self._is_told_roughly:

@@ -3,10 +3,10 @@
 import httpx2
 import pytest
 
-from shelflife.client import Guard, Memory, Tools
+from shelflife.client import Exchange, Guard, Memory, Reply, Tools
 from shelflife.integrations.httpx2 import MemoryTransport
 from tests.acme_world import FREE, GOVERNED
-from tests.agents.billing import ENDPOINT, OPERATION, billing
+from tests.agents.billing import ENDPOINT, NEW_CODE, OLD_CODE, OPERATION, billing
 
 
 @pytest.fixture(params=[OPERATION, None], ids=["by the server's name", "by a name of its own"])
@@ -91,3 +91,25 @@ def test_what_a_tool_has_learned_serves_the_transport_under_the_servers_name(ser
     with pytest.raises(httpx2.HTTPStatusError):
         tools.call("subscribe", GOVERNED, lambda wanted, _: server.subscribe(**wanted))
     assert attempts(server, by_transport) == [1]
+
+
+@pytest.mark.spec("11.36")
+def test_a_first_answer_that_comes_after_later_stamps_teaches_nothing_stale():
+    """A transport asks for the first time; before it has its reply, data moves, and a tool that names no position learns of it."""
+    with billing() as server, httpx2.Client(base_url=server.address, trust_env=False, timeout=60) as client:
+        memory = Memory()
+
+        def told(at=None):
+            reply = client.post(ENDPOINT, json=GOVERNED, headers={"Contract-At": at} if at else {})
+            said = Reply(reply.status_code, reply.content, dict(reply.headers))
+            return Exchange(server.address, OPERATION, GOVERNED, said, at)
+
+        late = told(memory.contract_at(server.address))
+        server.rotate()
+        memory.observe(told())
+        memory.observe(late)
+        known = memory.recall(server.address, OPERATION, GOVERNED)
+        assert OLD_CODE not in {one.parameters["promo_code"] for one in known}
+        memory.observe(told(memory.contract_at(server.address)))
+        [now] = memory.recall(server.address, OPERATION, GOVERNED)
+        assert now.parameters["promo_code"] == NEW_CODE

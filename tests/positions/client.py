@@ -9,6 +9,7 @@ down; letters stand for where ours differ:
 - d: the first request of a memory is a question, and its answer says where it stands
 - f: the nonce of a question tells which doubt was known (8)
 - g: replies to requests that name nothing have stamps alone, which are of the position that is known if an answer has said so
+- h: while no position is known, other stamps than before draw a mark: no answer that was asked for before them counts
 """
 
 from typing import NamedTuple
@@ -102,6 +103,9 @@ class Rules(NamedTuple):
     stamps_lapse: bool = True
     """g. What an answer has named is of one position: the memory that goes anywhere else knows no stamps."""
 
+    stamps_mark: bool = True
+    """h. Switched off: stamps mean nothing while no position is known."""
+
     forgetting_marks: bool = True
     """A memory that forgets everything draws a mark, so that what is under way means nothing to it."""
 
@@ -120,7 +124,7 @@ class Held(NamedTuple):
     """Of the log that a key has signed for; only with keys."""
 
     stamp: tuple[int, int] | None = None
-    """What an answer has called the rows at what is known."""
+    """What an answer has called the rows at what is known; what was said of them last while nothing is."""
 
     vouched_at: int = 0
     expired_at: int = 0
@@ -207,6 +211,10 @@ class Memory:
         """What a reply comes to that is taken to answer `asked`. Nothing is written."""
         if said.how == "silent":
             return Decision(OLD_NEWS, held, entries)
+        if said.how == "stamped" and held.known is None and self.rules.stamps_mark:
+            if held.stamp != said.stamp:
+                held = held._replace(mark=self._new_mark(), stamp=said.stamp)
+            return Decision(OLD_NEWS, held, entries)
         if said.how == "stamped":
             is_of_known = held.known is None or (held.stamp == said.stamp and not held.is_doubted)
             if is_of_known or not self.rules.stamps_doubt:
@@ -260,7 +268,8 @@ class Memory:
     def _seen(self, held, asked, said):
         """Any other reply has to show that it is later, or is doubted if it might be."""
         if held.known is None and self.rules.first_contact_asks:
-            return OLD_NEWS, held
+            is_from_before = self.rules.stamps_mark and asked.mark != held.mark
+            return (DOUBTED, self._doubted(held)) if is_from_before else (OLD_NEWS, held)
         if held.known is None:
             return ADOPTED, self._at(held, said, ADOPTED)
         if said.to == held.known:

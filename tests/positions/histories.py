@@ -234,6 +234,8 @@ class History(Moves):
             if delivery.said.asked.shown == memory.shown:
                 clues, as_read = delivery.clues
                 serial, stamp = self.servers.new_serial(), self.servers.stamp_at(held.known)
+                if held.known is None:
+                    stamp = held.stamp
                 clues.take_in(delivery, as_read, self.environment.evidence, serial, stamp)
         if decision.verdict == DOUBTED and not self.is_backing_off:
             self.ask(delivery.who)

@@ -73,7 +73,9 @@ class Beside(History):
     def has_decided(self, memory, before, delivery):
         asked, said, decision = delivery.asked, delivery.said, delivery.decision
         if said.how in ("silent", "stamped"):  # without an account there is nothing to judge
-            self.places.setdefault(decision.held, self.places[before].doubted())
+            place, is_doubted = self.places[before], decision.verdict == "Doubted"
+            after = place.doubted() if is_doubted else msgspec.structs.replace(place, mark=decision.held.mark)
+            self.places.setdefault(decision.held, after)
             return
         place, account = self.places[before], account_in(said, self.nonces)
         verdict, after = judged(place, named_in(asked, self.nonces).header, account)

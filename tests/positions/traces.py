@@ -61,6 +61,11 @@ STAMPED = Environment(("plain",))
 
 TRACES = {
     "stamps tell of a reload": Trace("stamps_doubt", [exchange(), reload_by(value=1), plain()], STAMPED),
+    "stamps tell of a reload before anything is known": Trace(
+        "stamps_mark",
+        [request(), serve_request(), reload_by(value=1), plain(), get_reply()],
+        STAMPED,
+    ),
     "stamps are again what an answer has once called another position": Trace(
         "stamps_lapse",
         [

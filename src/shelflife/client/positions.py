@@ -101,6 +101,10 @@ def judged(place: Place, sent: str | None, said: Account) -> tuple[Verdict, Plac
             doubt = "" if doubt_then == place.doubt else place.doubt
             return verdict, msgspec.structs.replace(place, at=said.to, doubt=doubt)
     verdict = _seen(place, said)
+    if place.at is None and sent and base != place.base:
+        verdict = (
+            Doubted()
+        )  # it was asked before the mark was drawn, and may be newer than the answer that is under way
     match verdict:
         case Forward() | Adopted():
             return verdict, msgspec.structs.replace(place, at=said.to)

@@ -10,7 +10,7 @@ import msgspec
 from shelflife.client.asking import Question, Reply, Steps
 from shelflife.client.entries import Knowledge, Root, Vouched
 from shelflife.client.events import Reason
-from shelflife.client.positions import Place, Verdict, judged
+from shelflife.client.positions import Place, Verdict, judged, new_mark
 from shelflife.client.reading import Contract, read_account, read_changes, read_state
 from shelflife.client.strategies import POLICIES, RULES, STANDING, Change, Forgetting, Strategy
 from shelflife.contract import BadMessage, RulesChanges, Suggestion, TableChanges
@@ -443,7 +443,14 @@ class _After:
             tag = contract.state_tag if is_as_said or is_asked else tag
         if before.state_tag not in (None, tag):
             self._supersede(_STATE, tag, before.state_tag)
-        return msgspec.structs.replace(before, versions=versions, state_tag=tag, superseded=self._superseded)
+        place = before.place
+        if place.at is None and not self._is_unmoved:
+            # Two race here: this reply, and an answer that is under way and tells a position, maybe of a state from before. Only an answer to
+            # what is asked from now on shows that it is of no earlier one.
+            place = msgspec.structs.replace(place, mark=new_mark())
+        return msgspec.structs.replace(
+            before, place=place, versions=versions, state_tag=tag, superseded=self._superseded
+        )
 
 
 def is_current(suggestion: Suggestion, contract: Contract, known: Versions) -> bool:
