@@ -1,9 +1,12 @@
 """An app with a contract that is mounted in an app with a contract of another provider: what it answers is of its own alone."""
 
+import asyncio
+
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 from starlette.routing import Mount
 
 from shelflife.contract.positions import AT_HEADER, NOWHERE
@@ -12,6 +15,7 @@ from shelflife.integrations import wsgi
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.starlette import install as install_in_starlette
+from shelflife.server import Rejected
 from tests.calling import calling
 from tests.integrations.checked import (
     WANTED,
@@ -152,3 +156,65 @@ def test_one_provider_in_both_apps_tells_of_itself_once():
             assert told.text.count("table_versions") == 1
             assert told.json()["table_versions"] == {"codes": "both"}
             assert client.post(path, json=WANTED).status_code == 422
+
+
+def nothing_else() -> dict:
+    return {}
+
+
+@pytest.mark.spec("12.3")
+def test_a_precondition_is_judged_though_the_handler_asks_the_app_of_another_contract_first():
+    """With a copy of its own scope, as an app further inside would get it."""
+    provider, other, done = provider_for(), FastAPI(), []
+    install(other, provider_for())
+    other.get("/other")(nothing_else)
+    app = FastAPI()
+    install(app, provider)
+
+    @app.post("/o")
+    async def operation(wanted: dict, request: Request) -> dict:
+        async def nothing(*message):
+            return {"type": "http.request"}
+
+        scope = {**request.scope, "method": "GET", "path": "/other", "raw_path": b"/other", "headers": []}
+        await other(scope, nothing, nothing)
+        provider.check(wanted)
+        done.append(wanted)
+        return {"done": True}
+
+    with calling(app) as client:
+        good = WANTED | {"promo": "A"}
+        told = client.post("/o", json=good, headers={AT_HEADER: NOWHERE})
+        precondition = Precondition(at=told.json()["at"], cells={"codes": {"growth": ["code"]}})
+        headers = {PRECONDITION_HEADER: precondition.header}
+        assert client.post("/o", json=good, headers=headers).headers[PRECONDITION_HEADER] == "met"
+        provider.registry.reload_table("codes", set={"growth": {"code": "B"}})
+        done.clear()
+        assert client.post("/o", json=good, headers=headers).status_code == 412
+        assert done == []
+
+
+def test_the_contracts_paths_come_first_under_another_contract_of_the_same_provider_too():
+    provider, app = provider_for(), FastAPI()
+    app.api_route("/{rest:path}")(nothing_else)
+    install(app, provider)
+    with calling(ContractMiddleware(app, provider)) as client:
+        assert "table_versions" in client.get("/contract/state").json()
+
+
+@pytest.mark.parametrize("has_handler", [False, True])
+def test_a_refusal_in_a_group_of_tasks_is_answered_whatever_handlers_there_are(has_handler):
+    """Starlette looks for a handler by the group alone."""
+    provider, app = provider_for(), FastAPI()
+    install(app, provider)
+    if has_handler:
+        app.exception_handler(Rejected)(lambda request, refusal: JSONResponse({}, 409))
+
+    @app.post("/o")
+    async def operation(wanted: dict) -> dict:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(provider.check, wanted))
+        return {"done": True}
+
+    with calling(app) as client:
+        assert client.post("/o", json=WANTED).status_code == 422

@@ -280,6 +280,42 @@ def test_what_an_app_sends_is_left_as_it_was(way):
     assert ways == ["long", way, way]  # the first request finds out what the next ones need not
 
 
+async def by_one_message(send, headers):
+    message = {"type": "http.response.start", "status": 201, "headers": headers}
+    await send(message)
+    for name in ("status", "headers"):
+        del message[name]
+    message |= {"type": "http.response.body", "body": b"{}"}
+    await send(message)
+
+
+async def by_one_that_is_changed_then(send, headers):
+    message = {"type": "http.response.start", "status": 201, "headers": headers}
+    await send(message)
+    message["status"] = 500
+    headers.clear()
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+@pytest.mark.parametrize("responding", [by_one_message, by_one_that_is_changed_then])
+def test_what_an_app_does_with_a_message_that_it_has_sent_changes_nothing(responding):
+    provider = Provider(TABLES)
+    ways, sent_so_far = ways_of(provider)
+
+    async def app(scope, receive, send):
+        provider.check({})
+        await responding(send, [*USUAL])
+        await sent_so_far(send, [])
+
+    contract = ContractMiddleware(app, provider, operations=[OPERATION])
+    sent = [answered(contract) for _ in range(3)]
+    assert sent[0] == sent[1] == sent[2]
+    assert ways == ["long", "short", "short"]
+    assert [message["type"] for message in sent[2]] == ["http.response.start", "http.response.body"]
+    assert sent[2][0]["status"] == 201
+    assert b'"table_versions"' in sent[2][1]["body"]
+
+
 async def elsewhere(request: Request):
     return PlainTextResponse("", 299)
 

@@ -141,7 +141,8 @@ def warn_of_what_went_unheard(
 
     `remedy` says how preconditions come to be judged.
     """
-    is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
+    is_unjudged = pin.precondition is not None and pin.verdict is None
+    is_unjudged = is_unjudged and not (pin.is_own_answer or pin.is_handed_on)
     if was_refusal:
         fault = "answered a refusal of check with 500; let Rejected through, or answer it"
     elif is_unjudged and status < 400:

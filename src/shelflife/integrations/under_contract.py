@@ -126,7 +126,7 @@ class UnderContract:
         except BaseException as error:  # noqa: BLE001 - what is no refusal is raised again
             try:
                 failure = pin.failure_in(error)
-                if failure is None or pin.has_started or _is_handled(failure, scope):
+                if failure is None or pin.has_started or _is_handled(error, scope):
                     # A request that is cancelled ends now: nothing more may be waited for.
                     if isinstance(error, Exception):
                         await pin.release()
@@ -154,7 +154,8 @@ class UnderContract:
         if scope["type"] == "lifespan":
             await live(self.app, self.provider.begin_life, self.provider.end_life, scope, receive, send)
         elif scope["type"] == "http":
-            await self.app(scope, receive, send)
+            app = self._own if "/contract/" in path_below_root(scope) else self.app
+            await app(scope, receive, send)
         else:
             # A websocket is no request. Nor is it the request in whose task it may have been begun.
             token = self.provider.pinned.set(None)
@@ -248,7 +249,7 @@ class _Request(Pin):
                 if body:
                     self.has_started = True
                     shown.counts.stamped += 1
-                    pass_on, start = self.pass_on, dict(start)  # an app may send the same again and again
+                    pass_on = self.pass_on
                     start["headers"] = [(b"content-length", b"%d" % len(body)), _JSON]
                     await pass_on(start)
                     await pass_on({"type": "http.response.body", "body": body})
@@ -263,7 +264,8 @@ class _Request(Pin):
                 and headers[0][0] == b"content-length"
                 and message.get("status") in _USUAL
             ):
-                self.usual_start = message
+                # an app may send the same again and again, or change it once it is sent
+                self.usual_start = {**message, "headers": headers.copy()}
                 return
         await self._send(message)
 
@@ -414,10 +416,10 @@ async def live(
             end()
 
 
-def _is_handled(failure: Exception, scope: Scope) -> bool:
-    """Whether a Starlette app has a handler of its own for this, which it calls further out."""
+def _is_handled(error: BaseException, scope: Scope) -> bool:
+    """Whether a Starlette app has a handler of its own for this, which it calls further out. For a group it looks by the group alone."""
     by_type, _ = scope.get("starlette.exception_handlers", ({}, {}))
-    return any(kind in by_type for kind in type(failure).__mro__[:-3])
+    return any(kind in by_type for kind in type(error).__mro__[:-3])
 
 
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:

@@ -123,9 +123,8 @@ class Pin:
         return self.shown.counts
 
     def hand_on(self) -> None:
-        """Leave the request to a contract further inside. A precondition, too, is about the state of that one."""
-        self.is_handed_on, self.is_plain = True, False
-        self.precondition = self.verdict = None
+        """Leave the request to a contract further inside, if no check comes after this. A precondition, too, is about the state of that one."""
+        self.is_handed_on, self.is_plain, self.verdict = True, False, None
 
     def let_go(self) -> None:
         """Let go of what the request was asked with. A server may keep the context of a request, and this in it, long after that: a timer

@@ -405,6 +405,8 @@ class Provider(Forked):
             self._check_outside(request, operation)
             return
         pin.has_checked, shown = True, pin.shown
+        if not pin.is_plain:
+            pin.is_handed_on = False  # an app of another contract was only asked something on the way
         try:
             seen = at_first_sight(request, pin) if pin.is_plain or pin.precondition is None else None
             if seen is None:
