@@ -55,7 +55,7 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 test: $(READY) $(AGENTS_READY) $(DOCS_READY) $(STANDINS) $(BROWSER_READY)  ## Run the whole suite
 	@$(BIN)/pytest --workers=4 -q  # on two cores too: much of it waits for real servers
 
-test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
+test-extras: $(READY) $(AGENTS_READY) $(STANDINS) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
 	@$(BIN)/pytest --workers=2 -q tests/fresh_environments.py
 	@$(BIN)/pytest -q -s tests/agents/peers.py
 
