@@ -101,7 +101,7 @@ def judged(place: Place, sent: str | None, said: Account) -> tuple[Verdict, Plac
             doubt = "" if doubt_then == place.doubt else place.doubt
             return verdict, msgspec.structs.replace(place, at=said.to, doubt=doubt)
     verdict = _seen(place, said)
-    if place.at is None and sent and base != place.base:
+    if place.at is None and sent and base.partition(":")[2] != place.mark:
         verdict = (
             Doubted()
         )  # it was asked before the mark was drawn, and may be newer than the answer that is under way
