@@ -228,10 +228,10 @@ class SqliteFile(Locking):
         before, now = opened.files, _files_at(self._names)
         if before == now:
             return True
-        is_replaced = before is not None and None not in now[:2] and before[0] != now[0]
-        if is_replaced and before is not None and before[1] == now[1]:
-            if self._names != self._all_names(str(self._file.resolve())):
-                return False  # another folder has the name now, and that journal is where it belongs
+        is_journal_left = before is not None and before[1] == now[1] is not None
+        is_replaced = before is not None and before[0] != now[0] is not None
+        # If another folder has the name now, the journal is where it belongs.
+        if is_replaced and is_journal_left and self._names == self._all_names(str(self._file.resolve())):
             raise ValueError(f"it was replaced, and {self._names[1]} is of the one before: remove that")
         return False
 

@@ -254,10 +254,10 @@ class ToolsUnderContract:
         if not is_error:
             self._warn_of_what_was_not_checked(pin)
         # An error is stamped though that be no news: without, it would be taken for one that a remembered value has caused.
-        if pin.stamp.members and (pin.has_checked if is_error else pin.may_be_stamped(status)):
-            pin.counts.stamped += 1
-            body = msgspec.json.decode(b"{" + pin.stamp.members + b"}")
-            headers |= dict(pin.stamp.beside)
+        if pin.shown.stamp.members and (pin.has_checked if is_error else pin.may_be_stamped(status)):
+            pin.shown.counts.stamped += 1
+            body = msgspec.json.decode(b"{" + pin.shown.stamp.members + b"}")
+            headers |= dict(pin.shown.stamp.beside)
         return Envelope(status, body, headers).as_meta if body or headers else {}
 
     def _warn_of_what_was_not_checked(self, pin: Pin) -> None:
@@ -269,7 +269,7 @@ class ToolsUnderContract:
                 " call provider.check in the tool, or give install its name in checked="
             )
         elif pin.precondition is not None and pin.verdict is None:
-            pin.counts.count("preconditions", "unjudged")
+            pin.shown.counts.count("preconditions", "unjudged")
             apps.warn_once(
                 f"{name} carries calls out without judging their preconditions; call check in it first"
             )

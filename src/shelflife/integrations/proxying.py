@@ -299,7 +299,7 @@ class _Proxy:
             if 400 <= response.status_code < 500 and (
                 violations := self._violated(response, call, operation, pin)
             ):
-                members = feedback_members(self._provider.wire, violations, pin.face, pin.stamp)
+                members = feedback_members(self._provider.wire, violations, pin.shown.face, pin.shown.stamp)
                 body = await _with_fixes(stream, members)
         except BaseException:
             await let_go(response)

@@ -58,7 +58,7 @@ def _tell(checked: Checked) -> None:
         return
     pin = checked.pin
     span.set_attribute("shelflife.result", checked.result)
-    span.set_attribute("shelflife.log.position", pin.state.number)
+    span.set_attribute("shelflife.log.position", pin.shown.state.number)
     if pin.verdict is not None:
         span.set_attribute("shelflife.precondition", pin.verdict)
     if isinstance(checked.failure, Refusal):

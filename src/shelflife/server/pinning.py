@@ -139,8 +139,8 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, accept: str = ""
     """The answer to a request whose check has raised this, for an app that has not handled it. `accept` is what the request says of the
     form."""
     if isinstance(failure, Refusal):
-        provider.counts.stamped += bool(pin.stamp.members)
-        return refusal_answer(provider.wire, accept, failure, pin.face, pin.stamp)
+        provider.counts.stamped += bool(pin.shown.stamp.members)
+        return refusal_answer(provider.wire, accept, failure, pin.shown.face, pin.shown.stamp)
     if isinstance(failure, MalformedRequest):
         return error_answer(provider.wire, accept, 400, str(failure))
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)

@@ -102,26 +102,6 @@ class Pin:
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
 
-    @property
-    def state(self) -> State:
-        """The state that the request sees."""
-        return self.shown.state
-
-    @property
-    def face(self) -> Face:
-        """What that shows to the client."""
-        return self.shown.face
-
-    @property
-    def stamp(self) -> Stamp:
-        """What a response carries."""
-        return self.shown.stamp
-
-    @property
-    def counts(self) -> Counts:
-        """Where it is counted what becomes of the request."""
-        return self.shown.counts
-
     def hand_on(self) -> None:
         """Leave the request to a contract further inside, if no check comes after this. A precondition, too, is about the state of that one."""
         self.is_handed_on, self.is_plain, self.verdict = True, False, None

@@ -267,7 +267,7 @@ class Provider(Forked):
     def state(self) -> State:
         """The state that the request at hand sees; outside of a request, the current one."""
         pin = self.pin
-        return self.registry.state if pin is None else pin.state
+        return self.registry.state if pin is None else pin.shown.state
 
     @property
     def pin(self) -> Pin | None:
@@ -370,7 +370,7 @@ class Provider(Forked):
         found = self._violations(given, operation, self.state, pin)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
-            self._tell(pin, Rejected(found, pin.state) if found else None)
+            self._tell(pin, Rejected(found, pin.shown.state) if found else None)
         return found
 
     def fixes_for(
@@ -419,10 +419,10 @@ class Provider(Forked):
                 found = found_by(policies, seen, shown.tables or self._views_of(shown.state))
                 if found or (shown.policies is None and self.readers.looks_left):
                     given = Given(request, pin.body, pin.asked_for)
-                    if violations := self._told(found, given, concerned, pin.state, pin):
-                        raise Rejected(violations, pin.state)
+                    if violations := self._told(found, given, concerned, shown.state, pin):
+                        raise Rejected(violations, shown.state)
                 elif shown.policies is None and self.clients is not None and self.clients.counted:
-                    self.clients.note(pin.headers, concerned, seen, (), pin.state, pin)
+                    self.clients.note(pin.headers, concerned, seen, (), shown.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             self._fail(pin, failure)
             raise
@@ -465,8 +465,8 @@ class Provider(Forked):
         """Check a request that has a precondition, or that has to be looked into."""
         if pin.precondition is not None and pin.verdict is None:
             self._judge(pin.precondition, given, operation, pin)
-        if violations := self._violations(given, operation, pin.state, pin):
-            raise Rejected(violations, pin.state)
+        if violations := self._violations(given, operation, pin.shown.state, pin):
+            raise Rejected(violations, pin.shown.state)
 
     def _tell(self, pin: Pin, failure: Exception | None = None) -> None:
         """Count a check, and tell whoever wants to know."""
@@ -496,13 +496,15 @@ class Provider(Forked):
     def _judge(self, precondition: Precondition, given: Given, operation: str | None, pin: Pin) -> None:
         """Judge the precondition of a request; `PreconditionFailed` when it is not met."""
         _ = given.fields, self.apps.operation_of(operation, pin)  # an error in either comes first
-        pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(precondition) else "failed"
+        pin.verdict = "met" if pin.is_at_the_end and pin.shown.face.meets(precondition) else "failed"
         self.counts.count("preconditions", pin.verdict)
         if pin.verdict == "failed":  # the fixes are for the request as it was without memory
             violations: list[Violation] = []
             with suppress(MalformedRequest, PolicyFailed):
-                violations = self._violations(given.without(precondition.was), operation, pin.state, pin)
-            raise PreconditionFailed(violations, pin.state)
+                violations = self._violations(
+                    given.without(precondition.was), operation, pin.shown.state, pin
+                )
+            raise PreconditionFailed(violations, pin.shown.state)
 
     def _violations(
         self, given: Given, operation: str | None, state: State, pin: Pin | None
